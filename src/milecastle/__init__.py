@@ -1,6 +1,6 @@
 """Milecastle: durable state graphs for Python.
 
-Write functions and edges. The outcome of each step is committed before the next step starts; after
+Write functions and edges. Each step's outcome is committed before the next step starts; after
 a crash the run resumes from the last committed step.
 """
 
@@ -148,7 +148,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Import workers and what reads trace files when they are used: they need much more."""
+        """Import workers and trace readers on use: they need much more."""
         if name not in __all__:
             refuse_import(__name__, name)
         if name.startswith("Worker"):

@@ -43,9 +43,9 @@
 
 Rules:
 
-- A message says what happened, to which thread, run and node, and what to do.
+- A message says what happened, to which thread, run and node, and the remedy.
 - Values of the state never appear in a message; paths and types do.
-- A message names the thread of a subgraph by the thread of its parent and the nodes that lead to it
+- A message names a subgraph's thread by its parent's thread and the nodes leading to it
   (``t > sub``); the attribute ``thread`` has its name in the store.
 - Data is in attributes, and every error survives pickling.
 """
@@ -163,12 +163,12 @@ _STEP_OF_A_PARENT = re.compile("\x1f[^\x1f']*\\.[0-9]+\x1f")
 
 
 def with_readable_threads(text: str) -> str:
-    """The text with each name of a subgraph's thread as ``thread > node``, at every level."""
+    """Replace subgraph thread names by ``thread > node``, at every level."""
     return _STEP_OF_A_PARENT.sub(" > ", text) if "\x1f" in text else text
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an exception, which may be a user's class whose ``__str__`` raises."""
+    """An exception's message; a user's ``__str__`` may raise."""
     try:
         return str(error)
     except Exception:
@@ -176,7 +176,7 @@ def message_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """The file and line that raised an exception: a log has this, and not its message."""
+    """File and line where an exception was raised: logged instead of its message."""
     import traceback
 
     last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
@@ -328,7 +328,7 @@ class RunCancelled(RunError):
 
 
 class RunFailed(RunError):
-    """A run failed in another process, and is not retried. ``failure_type`` is what it raised."""
+    """A run failed in another process, without a retry. ``failure_type`` names the exception."""
 
     code = "MC210"
 
@@ -347,7 +347,7 @@ class RunFailed(RunError):
 
 
 class InvalidUpdate(RunError):
-    """A node returned something that is not an update of this state."""
+    """A node returned something other than an update of this state."""
 
     code = "MC207"
 
@@ -358,7 +358,7 @@ class InvalidUpdate(RunError):
 
 
 class RoutingError(RunError):
-    """No edge of ``node`` can be taken, or its router named a node that it had not declared."""
+    """No edge of ``node`` can be taken, or its router named a node it had not declared."""
 
     code = "MC208"
 
@@ -453,7 +453,7 @@ class InvalidRequest(MilecastleError):
 
 
 class InvalidAnswer(InvalidRequest):
-    """An answer that is not valid for its question. The thread is unchanged."""
+    """An invalid answer to a question. The thread is unchanged."""
 
     code = "MC303"
 
@@ -471,7 +471,7 @@ class NotAsked(InvalidRequest):
 
 
 class ThreadNotFound(InvalidRequest):
-    """There is no thread of this name in the tenant. ``advice`` says what to do."""
+    """There is no thread of this name in the tenant. ``advice`` is the remedy."""
 
     code = "MC306"
 
@@ -483,12 +483,10 @@ class ThreadNotFound(InvalidRequest):
 
 
 class OwningProcess(Protocol):
-    """The process that drives a run, as a run record names it (``Owner``)."""
+    """The process driving a run, as a run record names it (``Owner``)."""
 
     @property
-    def host(self) -> str:
-        """The name of its host."""
-        ...
+    def host(self) -> str: ...
 
     @property
     def pid(self) -> int:
@@ -497,7 +495,7 @@ class OwningProcess(Protocol):
 
 
 class StoreError(MilecastleError, RunPosition):
-    """A store operation failed. An error that ended a run has the position of the run."""
+    """A store operation failed. An error that ended a run has the run's position."""
 
     code = "MC400"
 
@@ -508,9 +506,9 @@ _OTHER_OWNER = "another run owns the thread, so read the thread again before wri
 class Conflict(StoreError):
     """Another writer appended to the thread first. This writer must stop.
 
-    ``expected`` is the seq that this writer tried to append; ``head`` is the thread's newest seq.
-    ``expected`` is 0 if the checkpoint that this writer continues is not in the thread.
-    ``happened`` is said instead of what these two mean.
+    ``expected`` is the seq this writer tried to append; ``head`` is the thread's newest seq.
+    ``expected`` is 0 if the checkpoint this writer continues is not in the thread.
+    ``happened`` replaces the meaning of these two.
     """
 
     code = "MC401"
@@ -598,7 +596,7 @@ class Unavailable(StoreError):
 
 
 class ShardMoved(Unavailable):
-    """The thread's shard is not in the database that was asked. Nothing was written.
+    """The thread's shard is in another database. Nothing was written.
 
     ``version`` is that of the map which the database knows, ``destination`` the name of the
     database that got the shard, if this one knows it.
@@ -645,13 +643,13 @@ class FormatTooNew(StoreError):
 
 
 class CodecError(MilecastleError):
-    """Bytes that cannot be decoded: damaged, of an unknown type, or over a limit."""
+    """Undecodable bytes: damaged, of an unknown type, or over a limit."""
 
     code = "MC500"
 
 
 class UnserializableState(CodecError):
-    """A value that cannot be stored. ``path`` is where (``$.docs[3].lock``).
+    """An unstorable value. ``path`` is where (``$.docs[3].lock``).
 
     Keys of a dict are data: the message has ``place``, the path with their positions
     (``$.docs[3][key 0]``).
@@ -678,7 +676,7 @@ class UnserializableState(CodecError):
 
 
 class UntrustedFile(CodecError):
-    """A file that is not opened because it is not trusted."""
+    """An untrusted file, not opened."""
 
     code = "MC502"
 

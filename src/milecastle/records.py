@@ -1,4 +1,4 @@
-"""Records and reports that calls return, and protocols of what they take: for annotations."""
+"""Records and reports calls return, and protocols of what they take: for annotations."""
 
 from typing import TYPE_CHECKING
 

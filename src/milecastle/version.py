@@ -1,4 +1,4 @@
-"""The version of this library."""
+"""This library's version."""
 
 from __future__ import annotations
 

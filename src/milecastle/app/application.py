@@ -1,8 +1,8 @@
 """The app: a compiled graph with a store, ready to be called, sync or async.
 
-Each method here is a promise to users and a line that says what does the work: ``runner`` for
-runs, ``runtime/reading`` and ``runtime/threads`` for threads, ``upkeep`` and ``portable`` for the
-rest. The async versions do the same through the asynchronous driver.
+Each method here is a promise to users and one line naming the part that does the work: ``runner``
+for runs, ``runtime/reading`` and ``runtime/threads`` for threads, ``upkeep`` and ``portable`` for
+the rest. The async versions do the same through the asynchronous driver.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class App(Generic[S]):
 
     @property
     def graph(self) -> CompiledGraph:
-        """The graph that this app runs."""
+        """The graph this app runs."""
         return self._runner.graph
 
     @property
     def store(self) -> Store:
-        """Where threads are stored; ``InvalidRequest`` if nothing is saved (``has_store``)."""
+        """The store; ``InvalidRequest`` if nothing is saved (``has_store``)."""
         store = self._runner.settings.store
         if store is None:
             raise InvalidRequest("this app has no store: compile(store=...)")
@@ -81,22 +81,22 @@ class App(Generic[S]):
 
     @property
     def has_store(self) -> bool:
-        """Whether threads are saved."""
+        """True if threads are saved."""
         return self._runner.settings.store is not None
 
     @property
     def tenant(self) -> str:
-        """The tenant of threads that are given only by name."""
+        """Tenant for threads given only by name."""
         return self._runner.settings.tenant
 
     @property
     def encryption(self) -> Keyring | None:
-        """The keyring that encrypts the threads; ``None`` if they are stored unencrypted."""
+        """The keyring encrypting the threads; ``None`` if they are stored unencrypted."""
         return self._runner.settings.encryption
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the graph's structure: equal in every process and on every Python."""
+        """Hash of the graph's structure: equal in every process and on every Python."""
         return self._runner.graph.fingerprint
 
     @property
@@ -137,10 +137,10 @@ class App(Generic[S]):
         running anything (``result.reused``); ``again=True`` then starts a new run on top. ``key``
         is an idempotency key, compared instead of the input. While a live process drives the
         thread, ``RunInProgress`` is raised; ``take_over=True`` takes over anyway. A different input
-        on a thread that has not ended is refused; ``discard=True`` closes that run and starts from
-        the state before its input. ``None`` as input means ``resume``, or with ``file`` resuming
-        from that portable file (``checkpoint`` is another name for ``file``). The run adds ``tags``
-        to its thread. For file graphs use ``build``.
+        on an unfinished thread is refused; ``discard=True`` closes that run and starts from the
+        state before its input. ``None`` as input means ``resume``, or with ``file`` resuming from
+        that portable file (``checkpoint`` is another name for ``file``). The run adds ``tags`` to
+        its thread. For file graphs use ``build``.
         """
         call = started(
             input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
@@ -163,7 +163,7 @@ class App(Generic[S]):
         file: FilePath | None = None,
         checkpoint: FilePath | None = None,
     ) -> Result[S]:
-        """``invoke`` on an event loop."""
+        """Async version of ``invoke``."""
         call = started(
             input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
         )
@@ -212,7 +212,7 @@ class App(Generic[S]):
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
-        """``resume`` on an event loop."""
+        """Async version of ``resume``."""
         given = Given(answer=answer, answers=answers, question=question, key=key)
         call = resumed(thread, given, accept_changes, take_over, options, config)
         return await self._runner.ainvoke(call)
@@ -235,17 +235,17 @@ class App(Generic[S]):
         """Hand a run over to the workers and return: the input is committed, nothing is run here.
 
         Submitting again is safe, as calling ``invoke`` again is: the same input, or the same
-        ``key``, finds the run that it started (``handle.reused``). ``delay`` is how many seconds
-        workers wait before they start it; of the runs of one tenant and graph that are due, they
-        start those with the higher ``priority`` first (from -100 to 100). A thread with an
-        unfinished run of another input is busy: that is refused. With ``if_busy="queue"`` the input
-        waits its turn instead: the end of one run starts the next, on its state, whatever its
-        ``delay`` and ``priority``. With ``if_busy="cancel"`` the unfinished run is closed and this
-        one starts from the state before its input. With ``if_absent`` nothing is started on a
-        thread that exists, whatever its input was and however its run ended. ``instead_of`` is the
-        id of a run that has not ended, as seen by the caller: only that run is closed, and only if
-        it is not in progress (with ``if_busy="cancel"``, also then); ``Conflict`` if the thread has
-        another run by now. A run that is started adds ``tags`` to its thread.
+        ``key``, finds the run it started (``handle.reused``). ``delay`` is how many seconds workers
+        wait before they start it; of one tenant's runs and graph that are due, they start those
+        with the higher ``priority`` first (from -100 to 100). A thread with an unfinished run of
+        another input is busy, and refused. With ``if_busy="queue"`` the input waits its turn
+        instead: the end of one run starts the next, on its state, whatever its ``delay`` and
+        ``priority``. With ``if_busy="cancel"`` the unfinished run is closed and this one starts
+        from the state before its input. With ``if_absent`` nothing is started on an existing
+        thread, whatever its input or ending. ``instead_of`` is the id of a run that has not ended,
+        as seen by the caller: only that run is closed, and only if it is not in progress (with
+        ``if_busy="cancel"``, also then); ``Conflict`` if the thread has another run by now. A
+        started run adds ``tags`` to its thread.
         """
         call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags)
         return self._runner.submit(call, delay, priority)
@@ -265,7 +265,7 @@ class App(Generic[S]):
         instead_of: str | None = None,
         tags: Iterable[str] = (),
     ) -> Handle[S]:
-        """``submit`` on an event loop; calls made in parallel are committed together."""
+        """Async version of ``submit``; parallel calls are committed together."""
         call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags)
         return await self._runner.asubmit(call, delay, priority)
 
@@ -281,7 +281,7 @@ class App(Generic[S]):
     ) -> list[Handle[S]]:
         """``submit`` for many threads, each with its input: many are committed together.
 
-        An input that is refused keeps no other from being submitted. The first error is raised at
+        A refused input keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
         common = submitted(None, None, None, again, if_busy, False, None, tags)
@@ -297,7 +297,7 @@ class App(Generic[S]):
         if_busy: IfBusy = "reject",
         tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
-        """``submit_many`` on an event loop."""
+        """Async version of ``submit_many``."""
         common = submitted(None, None, None, again, if_busy, False, None, tags)
         return await self._runner.asubmit_many(inputs, common, delay, priority)
 
@@ -313,7 +313,7 @@ class App(Generic[S]):
         """Answer open questions as ``resume`` does, and let a worker continue the run.
 
         With the same ``key``, sending an answer again is safe (``handle.reused``). Otherwise
-        ``AlreadyAnswered`` says that a question was answered, ``NotAsked`` that it is not open.
+        ``AlreadyAnswered`` says a question was answered, ``NotAsked`` that it is not open.
         """
         given = Given(answer=answer, answers=answers, question=question, key=key)
         if not given:
@@ -329,7 +329,7 @@ class App(Generic[S]):
         question: str | None = None,
         key: str | None = None,
     ) -> Handle[S]:
-        """``answer`` on an event loop."""
+        """Async version of ``answer``."""
         given = Given(answer=answer, answers=answers, question=question, key=key)
         if not given:
             raise InvalidRequest("aanswer() needs answer= or answers=")
@@ -343,19 +343,19 @@ class App(Generic[S]):
         return self._runner.submit(Call(thread=thread), delay)
 
     async def aretry(self, thread: Thread, *, delay: float = 0.0) -> Handle[S]:
-        """``retry`` on an event loop."""
+        """Async version of ``retry``."""
         return await self._runner.asubmit(Call(thread=thread), delay)
 
     def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
         """Wait until the thread's run ends or asks something, in whatever process it runs.
 
-        Sleeps and retries are waited for. A run that failed for good raises ``RunFailed``, a
-        cancelled one ``RunCancelled``. After ``timeout`` seconds, ``TimeoutError``.
+        Sleeps and retries are waited for. A failed run raises ``RunFailed``, a cancelled one
+        ``RunCancelled``. After ``timeout`` seconds, ``TimeoutError``.
         """
         return self._runner.wait(thread, timeout)
 
     async def await_result(self, thread: Thread) -> Result[S]:
-        """``wait`` on an event loop; limit the time with ``asyncio.timeout``."""
+        """Async version of ``wait``; limit the time with ``asyncio.timeout``."""
         return await self._runner.await_result(thread)
 
     @explains_keywords
@@ -410,7 +410,7 @@ class App(Generic[S]):
         file: FilePath | None = None,
         checkpoint: FilePath | None = None,
     ) -> AsyncIterator[Event[S]]:
-        """``stream`` on an event loop."""
+        """Async version of ``stream``."""
         call = started(
             input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
         )
@@ -428,9 +428,9 @@ class App(Generic[S]):
     ) -> Result[S]:
         """Build a file graph in the app's workspace; a failure is raised.
 
-        ``mode="incremental"`` runs what is needed and reuses the rest, ``"clean"`` runs everything,
-        ``"resume-only"`` resumes the run that failed, or is refused. ``thread`` is by default named
-        after the graph; runs of one thread build on each other.
+        ``mode="incremental"`` runs only the necessary nodes and reuses the rest, ``"clean"`` runs
+        everything, ``"resume-only"`` resumes the run that failed, or is refused. ``thread`` is by
+        default named after the graph; runs of one thread build on each other.
         """
         from milecastle.app.file_calls import run_files
 
@@ -445,7 +445,7 @@ class App(Generic[S]):
         thread: Thread | None = None,
         options: ExecutionOptions | None = None,
     ) -> Result[S]:
-        """``build`` on an event loop."""
+        """Async version of ``build``."""
         from milecastle.app.file_calls import arun_files
 
         return await arun_files(self, input, mode, thread, options)
@@ -458,7 +458,7 @@ class App(Generic[S]):
         mode: Mode = "incremental",
         thread: Thread | None = None,
     ) -> Plan:
-        """What ``build`` with the same arguments would run, what it would reuse, and why."""
+        """Plan of a ``build`` with the same arguments: nodes to run and to reuse, and why."""
         from milecastle.app.file_calls import plan_files
 
         return plan_files(self, input, mode, thread)
@@ -471,17 +471,17 @@ class App(Generic[S]):
         mode: Mode = "incremental",
         thread: Thread | None = None,
     ) -> Plan:
-        """``plan`` on an event loop."""
+        """Async version of ``plan``."""
         from milecastle.support.off_loop import off_loop
 
         return await off_loop(self.plan, input, mode=mode, thread=thread)
 
     def state(self, thread: Thread, at: At = None) -> Snapshot[S]:
-        """The state of a thread at its head, or at a checkpoint given by seq or id."""
+        """A thread's state at its head, or at a checkpoint given by seq or id."""
         return snapshot(*self._runner.stored(thread), at)
 
     async def astate(self, thread: Thread, at: At = None) -> Snapshot[S]:
-        """``state`` on an event loop."""
+        """Async version of ``state``."""
         return await self._runner.off_loop(self.state, thread, at)
 
     def history(
@@ -496,7 +496,7 @@ class App(Generic[S]):
     async def ahistory(
         self, thread: Thread, limit: int | None = None, *, subgraphs: bool = False
     ) -> AsyncIterator[CheckpointMetadata]:
-        """``history`` on an event loop."""
+        """Async version of ``history``."""
         found = self.history(thread, limit, subgraphs=subgraphs)
         async for known in self._runner.in_pages(found):
             yield known
@@ -504,11 +504,11 @@ class App(Generic[S]):
     def follow(
         self, thread: Thread, *, after: int = 0, poll: float = 0.2, emitted: bool = False
     ) -> Iterator[Event[S]]:
-        """The states of a thread from a seq on, then those to come, until its run stops.
+        """A thread's states from a seq on, then those to come, until its run stops.
 
-        The process that runs the thread may be another. ``poll`` is how often to look, in seconds.
-        ``emitted`` adds what nodes emit from now on, if a worker runs the thread: on PostgreSQL in
-        any process, otherwise one with this very store. Values may be lost, for example if this
+        The process running the thread may be another. ``poll`` is how often to look, in seconds.
+        ``emitted`` adds values nodes emit from now on, if a worker runs the thread: on PostgreSQL
+        in any process, otherwise one with this very store. Values may be lost, for example if this
         reader is slow: a ``missed`` event says how many.
         """
         return follow(*self._runner.stored(thread), after, poll, emitted=emitted)
@@ -516,7 +516,7 @@ class App(Generic[S]):
     def afollow(
         self, thread: Thread, *, after: int = 0, poll: float = 0.2, emitted: bool = False
     ) -> AsyncIterator[Event[S]]:
-        """``follow`` on an event loop."""
+        """Async version of ``follow``."""
         runner = self._runner
         return afollow(*runner.stored(thread), after, poll, runner.off_loop, emitted=emitted)
 
@@ -533,9 +533,9 @@ class App(Generic[S]):
         self._runner.settings.migrations[from_fingerprint] = Migration(function, tuple(types))
 
     def fit(self, thread: Thread) -> Compatibility:
-        """Whether a thread could be resumed with this graph: reasons against it, or what changed.
+        """Compatibility of a thread with this graph: reasons against resuming it, or the changes.
 
-        Subgraphs that it is in the middle of and registered migrations are taken into account.
+        Subgraphs it is in the middle of and registered migrations are taken into account.
         Nothing is changed, and no state is decoded.
         """
         threads, key = self._runner.stored(thread)
@@ -545,7 +545,7 @@ class App(Generic[S]):
         return foresee(threads, key, chain)
 
     async def afit(self, thread: Thread) -> Compatibility:
-        """``fit`` on an event loop."""
+        """Async version of ``fit``."""
         return await self._runner.off_loop(self.fit, thread)
 
     def update_state(
@@ -553,7 +553,7 @@ class App(Generic[S]):
     ) -> CheckpointMetadata:
         """Append a checkpoint with an update on top of the head, or branching off an older one.
 
-        What runs next does not change.
+        The next nodes do not change.
         """
         threads, key = self._runner.changed(thread)
         return threads.update(key, update, at)
@@ -561,7 +561,7 @@ class App(Generic[S]):
     async def aupdate_state(
         self, thread: Thread, update: Mapping[str, Any], at: At = None
     ) -> CheckpointMetadata:
-        """``update_state`` on an event loop."""
+        """Async version of ``update_state``."""
         return await self._runner.off_loop(self.update_state, thread, update, at)
 
     def fork(self, thread: Thread, at: At, as_thread: Thread | None = None) -> CheckpointMetadata:
@@ -575,7 +575,7 @@ class App(Generic[S]):
     async def afork(
         self, thread: Thread, at: At, as_thread: Thread | None = None
     ) -> CheckpointMetadata:
-        """``fork`` on an event loop."""
+        """Async version of ``fork``."""
         return await self._runner.off_loop(self.fork, thread, at, as_thread)
 
     def diff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
@@ -594,7 +594,7 @@ class App(Generic[S]):
         return difference(existing(key, a)[0].values, existing(other, b)[0].values)
 
     async def adiff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
-        """``diff`` on an event loop."""
+        """Async version of ``diff``."""
         return await self._runner.off_loop(self.diff, thread, a, b)
 
     def threads(
@@ -606,7 +606,7 @@ class App(Generic[S]):
         after: str | None = None,
         tenant: str | None = None,
     ) -> Iterator[ThreadInfo]:
-        """The threads of a tenant, by name, without those of subgraphs; by default the app's own.
+        """A tenant's threads, by name, without those of subgraphs; by default the app's own.
 
         ``status`` and ``tag`` filter, ``after`` lists names that sort after this one.
         """
@@ -623,7 +623,7 @@ class App(Generic[S]):
         after: str | None = None,
         tenant: str | None = None,
     ) -> AsyncIterator[ThreadInfo]:
-        """``threads`` on an event loop."""
+        """Async version of ``threads``."""
         found = self.threads(status=status, tag=tag, limit=limit, after=after, tenant=tenant)
         async for info in self._runner.in_pages(found):
             yield info
@@ -631,7 +631,7 @@ class App(Generic[S]):
     def tag(
         self, thread: Thread, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """Add and remove tags of a thread; return those that it has then.
+        """Add and remove tags of a thread; return those it has then.
 
         A run in progress does not notice. Without arguments it only returns them.
         """
@@ -641,7 +641,7 @@ class App(Generic[S]):
     async def atag(
         self, thread: Thread, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """``tag`` on an event loop."""
+        """Async version of ``tag``."""
         return await self._runner.off_loop(self.tag, thread, add, remove)
 
     def cancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
@@ -649,25 +649,25 @@ class App(Generic[S]):
 
         The run becomes ``cancelled`` and has a failure record. A process that still drives it gets
         ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.
-        So it is with a thread that was taken back to before the end of its run. Inputs that wait
-        start from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its
-        run has ended and inputs wait, the run of the first of them is cancelled. With ``run_id``,
-        only that run: ``False`` if another one has the thread by now.
+        So it is with a thread that was taken back to before its run's end. Waiting inputs start
+        from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its run has
+        ended and inputs wait, the run of the first of them is cancelled. With ``run_id``, only that
+        run: ``False`` if another one has the thread by now.
         """
         threads, key = self._runner.changed(thread)
         clock = self._runner.settings.clock
         return cancel_run(threads.store, threads.codec, clock, key, run_id)
 
     async def acancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
-        """``cancel`` on an event loop."""
+        """Async version of ``cancel``."""
         return await self._runner.off_loop(partial(self.cancel, thread, run_id=run_id))
 
     def delete(self, thread: Thread, *, take_over: bool = False) -> bool:
         """Delete a thread with its runs, its subgraphs and its key; return whether it existed.
 
         While a live process drives it or inputs wait, ``RunInProgress`` is raised; ``cancel``
-        first, or pass ``take_over=True``, which deletes it as it is, with the inputs that wait.
-        Without that, a thread that is written to meanwhile is not deleted: ``Conflict``.
+        first, or pass ``take_over=True``, which deletes it as it is, with the inputs waiting.
+        Otherwise, a thread written to meanwhile is not deleted: ``Conflict``.
         """
         threads, key = self._runner.changed(thread)
         return delete_thread(
@@ -675,13 +675,13 @@ class App(Generic[S]):
         )
 
     async def adelete(self, thread: Thread, *, take_over: bool = False) -> bool:
-        """``delete`` on an event loop."""
+        """Async version of ``delete``."""
         return await self._runner.off_loop(partial(self.delete, thread, take_over=take_over))
 
     def close(self) -> None:
-        """Close the store, and that of the keys. Closing again does nothing.
+        """Close the store and the key store. Closing again does nothing.
 
-        An app owns the store that it was compiled with: whatever else uses it finds it closed.
+        An app owns the store it was compiled with: whatever else uses it finds it closed.
         """
         settings = self._runner.settings
         if settings.store is not None:
@@ -690,7 +690,7 @@ class App(Generic[S]):
             settings.encryption.close()
 
     async def aclose(self) -> None:
-        """``close`` on an event loop."""
+        """Async version of ``close``."""
         await self._runner.off_loop(self.close)
 
     def save_checkpoint(self, path: FilePath, state: Any, node: str, config: Any = None) -> None:
@@ -700,7 +700,7 @@ class App(Generic[S]):
     async def asave_checkpoint(
         self, path: FilePath, state: Any, node: str, config: Any = None
     ) -> None:
-        """``save_checkpoint`` on an event loop."""
+        """Async version of ``save_checkpoint``."""
         from milecastle.support.off_loop import off_loop
 
         await off_loop(self.save_checkpoint, path, state, node, config)
@@ -713,7 +713,7 @@ class App(Generic[S]):
         return self._runner.files().load(path)
 
     async def aload_checkpoint(self, path: FilePath) -> dict[str, Any]:
-        """``load_checkpoint`` on an event loop."""
+        """Async version of ``load_checkpoint``."""
         from milecastle.support.off_loop import off_loop
 
         return await off_loop(self.load_checkpoint, path)
@@ -730,7 +730,7 @@ class App(Generic[S]):
     async def aresume_from_checkpoint(
         self, path: FilePath, config: Any = None, *, thread: Thread | None = None
     ) -> Result[S]:
-        """``resume_from_checkpoint`` on an event loop."""
+        """Async version of ``resume_from_checkpoint``."""
         return await self.ainvoke(thread=thread, config=config, file=path)
 
     def draw(self, form: str = "mermaid") -> str:

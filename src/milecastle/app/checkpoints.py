@@ -1,6 +1,6 @@
 """A store used directly: put, get_latest, get_by_id, list_history, update_state and the rest.
 
-States are plain dicts here; no graph is needed. It writes the same log that apps write.
+States are plain dicts here; no graph is needed. It writes the same log as apps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CheckpointStore(GraphlessLog):
     """Checkpoints of threads, addressed by ``ThreadKey``.
 
     ``types`` are stored besides plain data: dataclasses, enums, pydantic models, structs.
-    With ``encryption`` states are encrypted, and what is not is refused.
+    With ``encryption`` states are encrypted, and unencrypted ones are refused.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class CheckpointStore(GraphlessLog):
     def apply_retention(
         self, tenant: str, retention: Retention, *, dry_run: bool = False
     ) -> RetentionReport:
-        """Delete from a tenant's threads what a retention does not keep; return a report.
+        """Apply a retention to a tenant's threads: delete the rest and return a report.
 
-        With ``dry_run`` nothing changes, and the report says what would be deleted.
+        With ``dry_run`` nothing changes, and the report lists the deletions.
         """
         self._refuse_reserved(tenant)
         return apply_retention(
@@ -91,10 +91,10 @@ class CheckpointStore(GraphlessLog):
     def sweep_objects(
         self, tenant: str, *, grace: float = 86_400.0, dry_run: bool = False
     ) -> SweepReport:
-        """Remove the tenant's objects that no checkpoint has named for two grace periods.
+        """Remove the tenant's objects no checkpoint has named for two grace periods.
 
-        ``grace`` is in seconds, and at least an hour. What is found unused is removed by a later
-        sweep. With ``dry_run`` nothing changes, and the report says what would be done.
+        ``grace`` is in seconds, and at least an hour. Unused objects are removed by a later sweep.
+        With ``dry_run`` nothing changes, and the report lists the actions.
         """
         self._refuse_reserved(tenant)
         return sweep_objects(self.store, tenant, grace=grace, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""The clock of the machine."""
+"""The system clock."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ class SystemClock:
         self.new_id = _ids.make
 
     def now(self) -> int:
-        """Microseconds since 1970 in UTC."""
         return time_ns() // 1000
 
     def monotonic(self) -> int:
-        """Microseconds that pass, whatever the wall clock is set to."""
+        """Elapsed microseconds, independent of the wall clock."""
         return monotonic_ns() // 1000

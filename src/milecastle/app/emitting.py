@@ -2,9 +2,9 @@
 
 Rules:
 
-- A value is encoded by the codec of its thread, and so encrypted if the thread is. One that cannot
-  be encoded is left out: emitting never fails a node.
-- A publisher numbers what it publishes. A reader counts the numbers that it has not seen: whatever
+- A value is encoded by its thread's codec, and so encrypted if the thread is. Values without an
+  encoding are left out: emitting never fails a node.
+- A publisher numbers its values. A reader counts the numbers it has not seen: whatever
   was lost on the way, and whatever the reader itself was too slow for.
 """
 
@@ -45,8 +45,6 @@ _ROOM = 10_000
 
 @prepared
 class _Emitted(msgspec.Struct, frozen=True, kw_only=True):
-    """One emitted value as it is published."""
-
     publisher: str
     number: int
     run_id: str
@@ -60,7 +58,7 @@ class _Emitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """Publishes what the nodes of one run emit, those of its subgraphs included."""
+    """Publishes values emitted by one run's nodes, subgraphs included."""
 
     def __init__(self, feed: Feed, key: ThreadKey, codec: LogCodec) -> None:
         self._feed = feed
@@ -72,7 +70,6 @@ class Publisher:
         self._has_refused = False
 
     def publish(self, event: Event) -> None:
-        """Publish an event of the type ``emit``; from the thread that its node runs on."""
         with self._lock:  # so that numbers are in the order in which payloads are published
             self._id = self._id or os.urandom(8).hex()
             self._number += 1
@@ -114,7 +111,7 @@ def _logger() -> Logger:
 
 
 class Mailbox:
-    """What a reader has not taken yet. ``wake`` is called from any thread when there is news."""
+    """Events a reader has not taken yet. ``wake`` is called from any thread on news."""
 
     def __init__(self, key: ThreadKey, codec: LogCodec, wake: Callable[[], None]) -> None:
         self._key = key
@@ -125,7 +122,6 @@ class Mailbox:
         self._seen: dict[str, int] = {}
 
     def put(self, payload: bytes) -> None:
-        """A payload has arrived, or the notice that the run may have stopped."""
         if not payload:
             self._wake()
             return
@@ -138,7 +134,7 @@ class Mailbox:
             self._wake()
 
     def take(self) -> list[Event]:
-        """The events that have arrived; before each, how many are missing, if some are."""
+        """New events; a gap is reported with its size."""
         found: list[Event] = []
         dropped, self._dropped = self._dropped, None
         if dropped is not None and (first := self._open(dropped)) is not None:
@@ -155,7 +151,6 @@ class Mailbox:
         return found
 
     def _open(self, payload: bytes) -> _Emitted | None:
-        """What was published; ``None`` for what no publisher of this thread has sealed."""
         try:
             fields = self._codec.decode_state(self._codec.unseal(payload, _PLACE))
             return msgspec.convert(fields, _Emitted)
@@ -184,8 +179,6 @@ class Mailbox:
 
 
 class _LocalFeed:
-    """A feed inside this process."""
-
     def __init__(self) -> None:
         self._lock = Lock()
         self._heard: dict[ThreadKey, tuple[Callable[[bytes], None], ...]] = {}
@@ -213,10 +206,9 @@ _local: WeakKeyDictionary[Store, _LocalFeed] = WeakKeyDictionary()
 
 
 def notify_rest(store: Store, key: ThreadKey) -> None:
-    """Let those who wait for a thread look: its run may have stopped. It is a hint."""
+    """Wake callers waiting for a thread: its run may have stopped. A hint."""
     feed_of(store).publish(key, b"")
 
 
 def feed_of(store: Store) -> Feed:
-    """The feed of a store; if it has none, one that reaches users of this very object."""
     return store.feed or _local.setdefault(store, _LocalFeed())

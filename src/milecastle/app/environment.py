@@ -1,4 +1,4 @@
-"""The environment of a run: library, Python, host, and the git commit if there is one."""
+"""A run's environment: library, Python, host, and the git commit if there is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _LARGEST = 32 << 20
 
 @cache
 def describe_environment() -> dict[str, str]:
-    """The metadata of each run. Read once per process."""
     import platform
     from pathlib import Path
 
@@ -36,7 +35,7 @@ def describe_environment() -> dict[str, str]:
 
 
 def find_commit(start: Path) -> str | None:
-    """The commit that is checked out in or above ``start``, read from git's own files.
+    """The commit checked out in or above ``start``, read from git's own files.
 
     Those files may belong to anybody and contain anything: whatever is not a commit id is ignored,
     and nothing in them is an error.
@@ -68,7 +67,7 @@ def _resolve(git: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    """The start of a file; "" if it does not exist or is not a regular file."""
+    """A file's start; "" if it does not exist or is not a regular file."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""File runs of an app: what ``build`` and ``plan`` do in its workspace.
+"""File runs of an app: ``build`` and ``plan`` in its workspace.
 
 Their records are in the workspace and not in the store: a thread continues from its last step,
 while a file run checks every node again.
@@ -24,14 +24,11 @@ S = TypeVar("S")
 
 
 class HasRunner(Protocol[S]):
-    """An app."""
-
     @property
     def runner(self) -> Runner[S]: ...
 
 
 def plan_files(app: HasRunner[Any], input: Any, mode: Mode, thread: Thread | None) -> Plan:
-    """What a file run would do."""
     workspace, key = _workspace(app.runner), _key(app.runner, thread)
     encryption = app.runner.settings.encryption
     run = FileRun(app, workspace, thread=key.thread, tenant=key.tenant, encryption=encryption)
@@ -45,7 +42,6 @@ def run_files(
     thread: Thread | None,
     options: ExecutionOptions | None,
 ) -> Result[S]:
-    """A file run to its end."""
     run = _file_run(app, mode, thread)
     return _result(run, run.run(mode, input=input, options=options))
 
@@ -57,7 +53,6 @@ async def arun_files(
     thread: Thread | None,
     options: ExecutionOptions | None,
 ) -> Result[S]:
-    """``run_files`` on an event loop."""
     run = _file_run(app, mode, thread)
     return _result(run, await run.arun(mode, input=input, options=options))
 

@@ -1,4 +1,4 @@
-"""What calls return: typed by the state."""
+"""Results and snapshots, typed by the state."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ S = TypeVar("S")
 
 
 class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=False):
-    """How a run stopped.
+    """A run's result.
 
     ``status`` is ``"completed"``, ``"interrupted"`` or ``"sleeping"``; a failure is raised.
-    ``node`` is the node that produced the state (the last of them after a parallel step),
-    ``interrupts`` lists what the run waits for, ``wake_at`` is when a sleeping run may continue.
-    ``reused`` is true if nothing was run, because the newest run had completed with this input and
-    this is its result. A result is also a mapping of the state: ``result["topic"]``, ``"topic" in
-    result``, ``dict(result)``. Its ``repr`` contains no values of the state. For a file run,
-    ``executed`` says why each node ran, and ``reused_nodes`` lists those that did not. If the graph
-    declares an ``output``, the mapping has only its keys (``shown``); ``state`` has all of them.
+    ``node`` produced the state (the last one after a parallel step), ``interrupts`` lists open
+    questions and stops, ``wake_at`` is when a sleeping run may continue. ``reused`` is true if
+    nothing was run, because the newest run had completed with this input and this is its result. A
+    result is also a mapping of the state: ``result["topic"]``, ``"topic" in result``,
+    ``dict(result)``. Its ``repr`` contains no values of the state. For a file run, ``executed``
+    says why each node ran, and ``reused_nodes`` lists those that did not. If the graph declares an
+    ``output``, the mapping has only its keys (``shown``); ``state`` has all of them.
     """
 
     state: S
@@ -49,11 +49,10 @@ class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True,
 
     @property
     def node(self) -> str | None:
-        """The node that produced the state."""
+        """Node that produced the state."""
         return self.nodes[-1] if self.nodes else None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What ``repr`` shows: nothing of the state but its keys."""
         shown = ("status", "thread", "run_id", "step", "nodes", "next")
         return [
             *((name, getattr(self, name)) for name in shown),
@@ -66,7 +65,6 @@ class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True,
 
 
 def log_reuse(result: Result[Any]) -> None:
-    """Log that a call ran nothing."""
     import logging
 
     logging.getLogger("milecastle").info(
@@ -78,7 +76,7 @@ def log_reuse(result: Result[Any]) -> None:
 
 
 class Snapshot(Checkpoint[S], Generic[S], frozen=True, kw_only=True, eq=False):
-    """A checkpoint, the status of its run, and what that waits for.
+    """A checkpoint, its run's status, and its interrupts.
 
     A mapping of the state, like ``Result``.
     """
@@ -88,7 +86,6 @@ class Snapshot(Checkpoint[S], Generic[S], frozen=True, kw_only=True, eq=False):
     wake_at: datetime | None = None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What ``repr`` shows: nothing of the state but its keys."""
         interrupts = tuple(found.id for found in self.interrupts)
         shown = super().__rich_repr__()
         return [("status", self.status), *shown, ("interrupts", interrupts)]
@@ -98,7 +95,6 @@ class Snapshot(Checkpoint[S], Generic[S], frozen=True, kw_only=True, eq=False):
 
 
 def _html(found: Result[Any] | Snapshot[Any], title: str, more: Mapping[str, str]) -> str:
-    """A notebook shows what ``repr`` does not: the values, which its user holds in memory."""
     key = found.thread if isinstance(found, Result) else found.key
     named = {"thread": key.thread} if key else {}
     facts = {"status": found.status, **named, **more, "step": found.step}

@@ -1,7 +1,7 @@
-"""How the calls of an app become runs: its settings, its threads, its portable files.
+"""Turn an app's calls into runs: its settings, its threads, its portable files.
 
-``begin`` decides what to run, a driver runs it, ``conclude`` makes the result. The command line
-and the simulator drive the calls of an app by these three steps. Whatever may wait for a store is
+``begin`` plans a run, a driver performs it, ``conclude`` makes the result. The command line
+and the simulator drive an app's calls by these three steps. Whatever may wait for a store is
 called off the event loop.
 """
 
@@ -97,7 +97,7 @@ _HIGHEST = 100
 
 
 class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``compile`` was given. ``migrations`` are shared by the apps made from one another.
+    """Arguments of ``compile``. ``migrations`` are shared by the apps made from one another.
 
     ``place`` is where the store is, equal for stores that are one; ``None`` if that is not known.
     """
@@ -119,7 +119,7 @@ class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner(Generic[S]):
-    """One compiled graph with its settings. Immutable and thread-safe."""
+    """A compiled graph with its settings. Immutable and thread-safe."""
 
     def __init__(self, graph: CompiledGraph, settings: AppSettings) -> None:
         refuse_reserved(settings.tenant)
@@ -136,7 +136,6 @@ class Runner(Generic[S]):
         self._begin_child = partial(begin_child, self.threads, clock)
 
     def stored_files(self) -> StoredFiles:
-        """The files of the tenant; ``InvalidRequest`` without an object storage."""
         settings = self.settings
         sealed = settings.encryption is not None
         storage = settings.store.file_storage if settings.store else None
@@ -144,16 +143,13 @@ class Runner(Generic[S]):
 
     @property
     def shared_cache(self) -> SharedCache | None:
-        """The cache that the workspaces of builds share, if any."""
         return self.settings.shared_cache
 
     def rebuilt(self, graph: CompiledGraph | None = None, **changed: Any) -> Runner[S]:
-        """The same settings, with those that are named changed, around this graph or another."""
         settings = msgspec.structs.replace(self.settings, **changed)
         return Runner(graph or self.graph, settings)
 
     def unsaved(self, graph: CompiledGraph) -> Runner[S]:
-        """The same settings around another graph, of which nothing is stored."""
         return self.rebuilt(graph, store=None, workspace=None, interval=1)
 
     def run_unsaved(
@@ -175,22 +171,18 @@ class Runner(Generic[S]):
         run_id: str,
         options: ExecutionOptions | None = None,
     ) -> Result[S]:
-        """``run_unsaved`` on an event loop."""
         call = Call(input=input, options=options, run_id=run_id)
         return await self.unsaved(graph).ainvoke(call)
 
     def invoke(self, call: Call) -> Result[S]:
-        """Run to the end, an interrupt or a failure."""
         planned = self.begin(call)
         return planned if isinstance(planned, Result) else self.conclude(planned, planned.finish())
 
     async def ainvoke(self, call: Call) -> Result[S]:
-        """``invoke`` on an event loop."""
         planned = await self.off_loop(self.begin, call)
         return planned if isinstance(planned, Result) else await self.afinish(planned)
 
     async def afinish(self, planned: PlannedRun) -> Result[S]:
-        """Run what was planned. Concluding needs the store only to delete the thread."""
         ending = await planned.afinish()
         if self.settings.preserve:
             return self.conclude(planned, ending)
@@ -198,13 +190,12 @@ class Runner(Generic[S]):
 
     @property
     def lane(self) -> str:
-        """Where workers find the threads of this graph."""
         return lane_of(self.graph.name, self.graph.fingerprint)
 
     def submit(self, call: Call, delay: float = 0.0, priority: int | None = None) -> Handle[S]:
-        """Commit what starts a run, and leave it to the workers.
+        """Commit a run's start, and leave it to the workers.
 
-        Without a ``priority`` the thread keeps the one that it has.
+        Without a ``priority`` the thread keeps the one it has.
         """
         call = self._handed(call, delay, priority)
         for _ in range(1, _LOOKS):
@@ -226,7 +217,6 @@ class Runner(Generic[S]):
     async def asubmit(
         self, call: Call, delay: float = 0.0, priority: int | None = None
     ) -> Handle[S]:
-        """``submit`` on an event loop."""
         if priority is None:
             call = await self.off_loop(self._handed, call, delay, priority)
         else:
@@ -250,7 +240,6 @@ class Runner(Generic[S]):
     def submit_many(
         self, inputs: Mapping[str, Any], common: Call, delay: float, priority: int
     ) -> list[Handle[S]]:
-        """``asubmit_many``, on a loop of its own."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
         from contextvars import copy_context
@@ -262,7 +251,7 @@ class Runner(Generic[S]):
     async def asubmit_many(
         self, inputs: Mapping[str, Any], common: Call, delay: float, priority: int
     ) -> list[Handle[S]]:
-        """Submit each, many by one commit. The first error is raised when all others are done."""
+        """Submit all, many per commit. The first error is raised after the others are done."""
         import asyncio
 
         replace = msgspec.structs.replace
@@ -288,7 +277,7 @@ class Runner(Generic[S]):
         return handles
 
     def _enqueue(self, call: Call) -> Handle[S] | None:
-        """Let an input wait behind the runs of its thread; ``None`` if the thread is free."""
+        """Queue an input behind the thread's runs; ``None`` if the thread is free."""
         if call.thread is None or self.threads is None:
             return None
         store, key = require_shared(self.settings.store), self._addressed(call)
@@ -319,11 +308,11 @@ class Runner(Generic[S]):
         return msgspec.structs.replace(call, assignment=assignment)
 
     def _found(self, call: Call) -> Handle[S] | None:
-        """What a call gets that starts no run, because its thread exists or is busy."""
+        """Result for a call starting no run: its thread exists or is busy."""
         return self._existing(call) if call.if_exists == "keep" else self._enqueue(call)
 
     def _existing(self, call: Call) -> Handle[S] | None:
-        """The newest run of a thread that must be absent, if it is not. Nothing is decoded."""
+        """Newest run in a thread expected to be absent. Decodes nothing."""
         if call.thread is None:
             raise InvalidRequest("if_absent= needs a thread: without one, each call starts another")
         threads, key = self.stored(call.thread)[0], self._addressed(call)
@@ -343,7 +332,6 @@ class Runner(Generic[S]):
         return Handle(key, run_id, status, reused, self)
 
     def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
-        """The result of a thread once its run has stopped, in whatever process."""
         from threading import Event as Flag
 
         threads, key = self.stored(thread)
@@ -362,7 +350,6 @@ class Runner(Generic[S]):
         return self._at_rest(key)
 
     async def await_result(self, thread: Thread) -> Result[S]:
-        """``wait`` on an event loop."""
         import asyncio
 
         threads, key = self.stored(thread)
@@ -389,25 +376,22 @@ class Runner(Generic[S]):
         return await self.off_loop(self._at_rest, key)
 
     def _at_rest(self, key: ThreadKey) -> Result[S]:
-        """The result of a thread that is not running, from its log."""
         threads, _ = self.stored(key)
         position, entry, record = threads.standing(key)
         info = thread_info(entry, record, waits_at(position.reserved))
         return self._result(entry.run_id, key, rest_at(position, info.status, info.wake_at))
 
     def stream(self, call: Call) -> Iterator[Event[S]]:
-        """The run as events. It begins now, and not with the first event that is read."""
+        """Stream the run's events. It starts now, not when the first event is read."""
         planned = self.begin(call)
         if isinstance(planned, Result):
             return iter(self._resting(planned, call.mode))
         return EventStream(self._events(planned))
 
     def astream(self, call: Call) -> AsyncIterator[Event[S]]:
-        """``stream`` on an event loop."""
         return AsyncEventStream(partial(self._astream, call))
 
     async def _astream(self, call: Call) -> StreamParts:
-        """The events of a run, and what concludes it."""
         planned = await self.off_loop(self.begin, call)
         if isinstance(planned, Result):
             found = await self.off_loop(self._resting, planned, call.mode)
@@ -420,9 +404,9 @@ class Runner(Generic[S]):
         return drive.events(), conclude
 
     def begin(self, call: Call) -> PlannedRun | Result[S]:
-        """Decide what to run and let a driver run it; then ``conclude``.
+        """Plan a run and let a driver perform it; then ``conclude``.
 
-        A thread that waits for a person, or completed with the same input, is returned as it is.
+        A thread waiting for a person, or completed with the same input, is returned as it is.
         """
         key = self._addressed(call) if call.thread is not None else None
         if call.tags:
@@ -458,7 +442,6 @@ class Runner(Generic[S]):
         return msgspec.structs.replace(found, reused=True)
 
     def _planner(self, call: Call, observers: tuple[Observer, ...]) -> MakePlan:
-        """Makes the plan of a run, with what the settings and the call say of it."""
         graph, settings, is_assigned = self._graph, self.settings, call.assignment is not None
         return partial(
             RunPlan,
@@ -501,7 +484,6 @@ class Runner(Generic[S]):
     def _start_from_file(
         self, call: Call, key: ThreadKey | None, observers: tuple[Observer, ...]
     ) -> tuple[RunPlan, Call]:
-        """The plan that starts from a portable file, and the call with the file's config."""
         position, note, call = self.files().read(call)
         make, threads = self._planner(call, observers), self.threads
         if threads is None:
@@ -511,7 +493,6 @@ class Runner(Generic[S]):
         return Start(threads, key, call, make).at(position, note), call
 
     def _resting(self, result: Result[S], mode: StreamMode | None) -> list[Event[S]]:
-        """The events of a thread that does not run now."""
         newest, store = None, self.settings.store
         if store is not None and result.thread is not None:
             newest = store.head(result.thread)
@@ -522,7 +503,6 @@ class Runner(Generic[S]):
         self.conclude(planned, ending)
 
     def conclude(self, planned: PlannedRun, ending: Ending) -> Result[S]:
-        """The result of a run that a driver has performed."""
         journal, given = planned.plan.journal, planned.call.given
         key = journal.key if journal else None
         if journal and ending.status == "completed" and not self.settings.preserve:
@@ -554,7 +534,6 @@ class Runner(Generic[S]):
         )
 
     def files(self) -> PortableFiles:
-        """What saves and reads portable files."""
         from milecastle.app.portable.files import PortableFiles
 
         settings = self.settings
@@ -566,7 +545,6 @@ class Runner(Generic[S]):
         )
 
     def key(self, thread: Thread) -> ThreadKey:
-        """The key of a thread that is given by name or by key."""
         if isinstance(thread, ThreadKey):
             refuse_reserved(thread.tenant)
             return thread
@@ -576,7 +554,6 @@ class Runner(Generic[S]):
         return ThreadKey(self.settings.tenant, thread)
 
     def _addressed(self, call: Call) -> ThreadKey:
-        """The key of the thread that a call runs."""
         key = self.key(call.thread) if type(call.thread) is not str else None
         name = key.thread if key else call.thread
         starts = call.input is not None or call.file is not None
@@ -587,21 +564,18 @@ class Runner(Generic[S]):
         return key or ThreadKey(self.settings.tenant, name)
 
     def changed(self, thread: Thread) -> tuple[Threads, ThreadKey]:
-        """``stored``, for a call that changes the thread: it must be one of this graph."""
+        """Like ``stored``, for a call changing the thread: it must belong to this graph."""
         threads, key = self.stored(thread)
         head = threads.store.head(key)
         threads.refuse_foreign(threads.store.run(key, head.run_id) if head else None)
         return threads, key
 
     def stored(self, thread: Thread) -> tuple[Threads, ThreadKey]:
-        """The threads of the store, and the key of one."""
         if self.threads is None:
             raise InvalidRequest("this app has no store, so it has no threads: compile(store=...)")
         return self.threads, self.key(thread)
 
     async def in_pages(self, found: Iterator[T]) -> AsyncIterator[T]:
-        """A listing on an event loop."""
-
         def take() -> list[T]:
             return list(islice(found, 100))
 
@@ -610,7 +584,7 @@ class Runner(Generic[S]):
                 yield item
 
     async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something that may block on the store."""
+        """Call a function that may block on the store."""
         store = self.settings.store
         if store is None or not (store.blocking or self.settings.encryption):
             return function(*args)
@@ -620,12 +594,11 @@ class Runner(Generic[S]):
 
 
 def _is_final(error: Conflict, call: Call) -> bool:
-    """Whether looking again cannot help: the thread is busy, or one run was to be replaced."""
+    """True if a retry cannot help: the thread is busy, or a run was to be replaced."""
     return isinstance(error, RunInProgress) or call.instead_of is not None
 
 
 def _looks_first(call: Call) -> bool:
-    """Whether the thread is looked at before a run is planned."""
     return call.if_exists in ("queue", "keep") or call.names_run
 
 
@@ -635,7 +608,6 @@ async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None
 
 
 def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:
-    """What runs the tasks: this process, unless a node says otherwise."""
     local = LocalExecutors((graph,), settings.observers)
     return ExecutorChoice(local, graph) if graph.is_placed else local
 

@@ -28,7 +28,7 @@ _REPOSITORIES = (".git", ".hg")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A value, and where it was found: the name of a variable, or a file."""
+    """A value, and the variable or file it came from."""
 
     value: str
     origin: str
@@ -36,7 +36,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class ProjectSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found; ``None`` for what is not set. ``refused`` is a file of another user."""
+    """Settings found; ``None`` if not set. ``refused`` is another user's file."""
 
     store: Setting | None = None
     tenant: Setting | None = None
@@ -46,7 +46,7 @@ class ProjectSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(folder: Path, environment: Mapping[str, str] | None = None) -> ProjectSettings:
-    """The settings that apply in a folder.
+    """The settings applying in a folder.
 
     Raises:
         InvalidRequest: pyproject.toml cannot be read, or contains something that is not a setting.
@@ -81,7 +81,6 @@ def _from_file(path: Path, start: Path) -> dict[str, Setting]:
 
 
 def _places(start: Path) -> Iterator[Path]:
-    """Where the file can be, nearest first."""
     for folder in (start, *start.parents):
         if folder != start and _owner(folder) != _user():
             return
@@ -91,7 +90,7 @@ def _places(start: Path) -> Iterator[Path]:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file, the link that it may be, and its folder are the user's or root's."""
+    """True if a file, its link and its folder belong to the user or root."""
     owners = {_owner(path), path.lstat().st_uid, _owner(path.parent)}
     return owners <= {_user(), 0} or _user() is None
 
@@ -101,7 +100,7 @@ def _owner(path: Path) -> int | None:
 
 
 def _user() -> int | None:
-    """The user; ``None`` where files do not have an owner that Python can name."""
+    """Current user; ``None`` where Python cannot name file owners."""
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 
@@ -126,7 +125,6 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _anchored(url: str, folder: Path) -> str:
-    """A URL of a file or folder that is relative, seen from another folder."""
     scheme, found, place = url.partition("://")
     root = folder.as_posix().lstrip("/")
     if url.endswith(".toml") and (not found or scheme == "shards"):  # the file of a map

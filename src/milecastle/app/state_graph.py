@@ -60,8 +60,8 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     """A graph over a state: declare nodes and edges, then ``compile()``.
 
     ``state`` is a TypedDict, a dataclass or a pydantic model; each field is a channel. ``input``
-    and ``output`` are classes that declare some of its keys again: every input must have those that
-    ``input`` requires and no key that it lacks, and a result shows those of ``output``. Forms and
+    and ``output`` are classes declaring some of its keys again: every input must have those that
+    ``input`` requires and no key it lacks, and a result shows those of ``output``. Forms and
     JSON schemas are made of them. They are not part of the fingerprint: paused threads continue.
     """
 
@@ -147,7 +147,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
 
         Raise ``version``, a part of the fingerprint, when the node's meaning changes;
         ``renamed_from`` is its former name. ``inline=True`` runs a sync node on the event loop,
-        ``run_on="process"`` in other processes. ``on_error`` names the node that runs once this one
+        ``run_on="process"`` in other processes. ``on_error`` names the node running once this one
         has failed for good. ``limit`` is the maximum number of its tasks at once in a fan-out;
         ``defer=True`` waits until no other node is left; ``goto`` lists the targets of a
         ``Command``. ``give`` makes a subgraph's input and ``take`` the update, by default from the
@@ -232,7 +232,6 @@ class StateGraph(GraphBuilder[S], Generic[S]):
 
 
 def _checkpoint(given: CheckpointConfig | None, store: object) -> CheckpointConfig:
-    """How often to save, and where, if ``store`` is not given."""
     if given is None:
         return CheckpointConfig(store=store)
     if not isinstance(cast("object", given), CheckpointConfig):
@@ -265,14 +264,12 @@ def _open(
 
 
 def _place(given: object, objects: object) -> tuple[str, str] | None:
-    """Where a store is, if it was opened by a URL here; each ``memory://`` is another one."""
     if not isinstance(given, str) or given.startswith("memory:"):
         return None
     return (given, objects or "") if isinstance(objects, str | None) else None
 
 
 def _open_shared_cache(objects: str | ObjectStorage | None) -> SharedCache | None:
-    """The cache of builds in an object storage that was given for them, too."""
     if objects is None or isinstance(objects, str) or not objects.builds:
         return None
     from milecastle.builds.cache import SharedCache
@@ -309,7 +306,6 @@ def _declared(
     cache: Cache | None,
     run_on: RunOn | None,
 ) -> Any:
-    """The function with its declarations; earlier declarations are kept."""
     from milecastle.builds.nodes import Cache, Files, as_paths, declare, files_of
 
     if not callable(function):

@@ -18,7 +18,7 @@ S = TypeVar("S")
 def with_store(
     app: App[S], store: Store | None, *, clock: Clock | None = None, preserve: bool | None = None
 ) -> App[S]:
-    """The same graph and settings with another store and, if given, another clock."""
+    """The same graph and settings with another store and, optionally, clock."""
     settings = app.runner.settings
     runner = app.runner.rebuilt(
         store=store,
@@ -31,7 +31,7 @@ def with_store(
 
 
 def on_one_store(apps: Sequence[App[Any]]) -> list[App[Any]]:
-    """The apps with the store of the first that has one; opened by the same URL, stores are one.
+    """The apps with the store of the first with one; opened by the same URL, stores are one.
 
     An app without a store gets it. ``InvalidRequest`` if two stores differ.
     """

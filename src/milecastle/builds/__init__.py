@@ -1,4 +1,4 @@
-"""Builds: file graphs. Their runs are stored in a workspace, and plans say what can be reused."""
+"""Builds: file graphs. Their runs are stored in a workspace, and plans decide about reuse."""
 
 from __future__ import annotations
 

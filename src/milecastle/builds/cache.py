@@ -2,29 +2,29 @@
 
 Rules of a workspace's cache:
 
-- A file in ``blobs/`` is named after the SHA-256 of what it holds; an entry in ``entries/`` after
-  its task. Both appear atomically and are durable. An entry is written after its blobs.
-- What is used is verified: an entry by its checksum, its items by the hash of the output that
-  they make up, a blob by the bytes that were copied. Nothing is written outside of an output.
-- Files and folders are accessible only to their owner. An output is restored with the modes that it
+- A file in ``blobs/`` is named after its SHA-256; an entry in ``entries/`` after its task. Both
+  appear atomically and are durable. An entry is written after its blobs.
+- Everything used is verified: an entry by its checksum, its items by the output's hash, a blob by
+  the copied bytes. Nothing is written outside of an output.
+- Files and folders are accessible only to their owner. An output is restored with the modes it
   had.
 - Several processes may write at once. Writers share a lock that ``evict`` takes exclusively.
 
 The shared cache is in object storage, below ``builds/``, in a folder for each tenant:
 
-- ``tasks/TASK``: what the task gave, and under which digest each of its files is stored;
+- ``tasks/TASK``: the task's result, with each file's digest;
 - the files, in chunks, as those of states are (``stores/offloading/files.py``), once per content.
 
 Its rules:
 
-- What is fetched is verified before it is used: the result by its checksum and its items, a file by
-  its digest and by its SHA-256. It goes into the cache of the workspace first.
-- Whatever is missing, damaged, of a newer format or cannot be reached is a miss. What is damaged is
-  forgotten, so that the next workspace that runs the task publishes it again.
+- Everything fetched is verified before use: the result by its checksum and its items, a file by its
+  digest and by its SHA-256. It goes into the cache of the workspace first.
+- Whatever is missing, damaged, of a newer format or cannot be reached is a miss. Damaged results
+  are forgotten, so the next workspace running the task publishes it again.
 - A task is published after its result is complete here. Failing to do so is not an error of the
   run: it is logged.
 - Nothing is removed: a lifecycle rule of the bucket may remove objects below ``builds/`` by age.
-- Nothing is shared between tenants, and nothing that is encrypted is shared.
+- Nothing is shared between tenants, and nothing encrypted is shared.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _BLOB: Final = 0o400
 
 
 def harvest(places: Places, path: str, node: str) -> Artifact:
-    """Check an output of a node; ``FileRefused`` if it cannot be stored."""
+    """Check a node's output; ``FileRefused`` if it cannot be stored."""
     try:
         items = look_into(str(places.output(path, node)))
     except (FileNotFoundError, NotADirectoryError):
@@ -113,16 +113,13 @@ class ContentCache:
         self._made: set[Path] = set()
 
     def entry_path(self, task_hash: str) -> Path:
-        """Where the entry of a task is."""
         return self._entries / task_hash[:2] / f"{task_hash[2:]}.json"
 
     def blob_path(self, hash: str) -> Path:
-        """Where the file with these bytes is."""
         return self._blobs / hash[:2] / hash[2:]
 
     @contextmanager
     def sharing(self, *, alone: bool = False) -> Generator[None]:
-        """Lock out ``evict`` while something is written, or all writers while evicting."""
         self._make(self.folder)
         fd = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
@@ -132,7 +129,7 @@ class ContentCache:
             os.close(fd)
 
     def store(self, places: Places, entry: CacheEntry) -> None:
-        """Store the result of a task. The files must not have changed since they were harvested."""
+        """Store a task's result. The files must not have changed since they were harvested."""
         for artifact in entry.artifacts:
             base = places.output(artifact.path, entry.node)
             for item in artifact.items:
@@ -141,18 +138,17 @@ class ContentCache:
         self.admit(entry)
 
     def admit(self, entry: CacheEntry) -> None:
-        """Store an entry whose files are there."""
         sealed = msgspec.structs.replace(entry, checksum=_checksum(entry))
         path = self.entry_path(entry.task_hash)
         self._make(path.parent)
         put(path, msgspec.json.encode(sealed))
 
     def has(self, item: Item) -> bool:
-        """Whether the file of an item is there, undamaged."""
+        """True if an item's file is there, undamaged."""
         return self._damage(item) is None
 
     def add(self, hash: str, chunks: Iterable[bytes]) -> None:
-        """Store a file that comes from elsewhere; ``Corrupted`` if its hash is another."""
+        """Store a file from elsewhere; ``Corrupted`` if its hash differs."""
         blob = self.blob_path(hash)
         self._make(blob.parent)
         with replacing(blob) as temporary:
@@ -160,7 +156,7 @@ class ContentCache:
                 raise Corrupted("a file of a shared cache is damaged", place=str(blob))
 
     def load(self, task_hash: str) -> CacheEntry | None:
-        """The entry of a task; ``None`` if there is none, ``Corrupted`` if it is damaged."""
+        """A task's entry; ``None`` if absent, ``Corrupted`` if damaged."""
         path = self.entry_path(task_hash)
         try:
             entry = decode(path, CacheEntry)
@@ -171,7 +167,6 @@ class ContentCache:
         return entry
 
     def damage_of(self, artifacts: Iterable[Artifact]) -> list[str]:
-        """What is wrong with the files that these outputs would be restored from."""
         return [
             f"{self.blob_path(item.hash)} {why}"
             for artifact in artifacts
@@ -202,28 +197,24 @@ class ContentCache:
                 raise
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of every blob, by hash."""
         return {
             folder.name + entry.name: entry.stat().st_size
             for folder, entry in _files_in(self._blobs)
         }
 
     def tasks(self) -> dict[str, float]:
-        """When the entry of each task was last used, by task hash."""
         return {
             folder.name + entry.name.removesuffix(".json"): entry.stat().st_mtime
             for folder, entry in _files_in(self._entries)
         }
 
     def names(self) -> set[str]:
-        """The tasks that have an entry, without reading any."""
         return {
             folder.name + entry.name.removesuffix(".json")
             for folder, entry in _files_in(self._entries)
         }
 
     def touch(self, task_hash: str) -> None:
-        """Record that an entry was used."""
         now = time_ns()
         try:
             os.utime(self.entry_path(task_hash), ns=(now, now))
@@ -277,7 +268,7 @@ class ContentCache:
 
 
 def _set_folder_mode(spot: Spot, mode: int) -> None:
-    """What was read-only can still be removed by its owner, or no later run could replace it."""
+    """A read-only folder must stay removable by its owner, or no later run could replace it."""
     os.chmod(spot.path, mode | PRIVATE_FOLDER, dir_fd=spot.folder)
 
 
@@ -298,14 +289,12 @@ def _files_in(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.DirEntry[str]
 
 @prepared
 class _Published(msgspec.Struct, frozen=True, array_like=True):
-    """A result, and the digest of each of its files by their SHA-256."""
-
     entry: CacheEntry
     files: dict[str, str]
 
 
 class SharedCache:
-    """Results of tasks in the object storage at a URL."""
+    """Task results in the object storage at a URL."""
 
     def __init__(self, url: str) -> None:
         self._objects = SharedObjects(f"{url.rstrip('/')}/builds")
@@ -315,7 +304,7 @@ class SharedCache:
     ) -> CacheEntry | None:
         """Bring the result of a task into a workspace's cache; ``None`` if there is none.
 
-        ``outputs`` are those that the task declares.
+        ``outputs`` are those the task declares.
         """
         published: _Published | None = None
         try:
@@ -335,7 +324,6 @@ class SharedCache:
         return published.entry
 
     def publish(self, tenant: str, task_hash: str, cache: ContentCache) -> None:
-        """Store the result of a task, which is in a workspace's cache, for others."""
         files = TenantFiles(self._objects, tenant, sealed=False)
         try:
             entry = cache.load(task_hash)
@@ -377,7 +365,6 @@ class SharedCache:
             cache.add(item.hash, content.chunks())
 
     def _forget(self, tenant: str, task_hash: str, published: _Published | None) -> None:
-        """Let the result be published again, with files of a new generation."""
         with suppress(Unavailable):
             self._objects.folder.remove(_shared_path(tenant, task_hash))
             for digest in published.files.values() if published else ():

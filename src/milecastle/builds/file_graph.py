@@ -1,18 +1,17 @@
 """A graph as a file run sees it: nodes in topological order, with their inputs and outputs.
 
-A file run needs to know before it starts what runs: edges are fixed and there is no loop. Each
-step runs one layer: nodes that build on the same number of layers below them. A ``FileTask`` is
-what is fixed about a node before the run starts: versions, parameters, places.
+A file run must know its nodes before it starts: edges are fixed and there is no loop. Each step
+runs one layer: nodes building on the same number of layers below them. A ``FileTask`` has a
+node's data fixed before the run starts: versions, parameters, places.
 
 A node's code version is a hash of its code and of what that code refers to. It is
 taken from the compiled code that would run, not from the source file, which may have been
 edited since. Comments, layout and line numbers are not part of it.
 
-What counts: the function's code, defaults, what it closes over and what a partial binds;
-functions, classes and constants of the user's own modules that it names, and what those name in
-turn; of a library, the name and version. A value that has no stored form counts by its type if it
-is a module's (a logger, a lock), and is refused if the node closes over it: ``version=`` has to
-say.
+Included: the function's code, defaults, closure and partial arguments; functions, classes and
+constants it names in the user's own modules, recursively; for a library, name and version. A value
+that has no stored form counts by its type if it is a module's (a logger, a lock), and is refused if
+the node closes over it: ``version=`` has to say.
 """
 
 from __future__ import annotations
@@ -56,15 +55,12 @@ class FileGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Iterator[str]:
-        """All nodes, each after everything that it builds on."""
         return (name for layer in self.layers for name in layer)
 
     def ancestors(self, names: Iterator[str] | tuple[str, ...]) -> set[str]:
-        """Everything that these nodes build on, without themselves."""
         return reachable(self.before, names)
 
     def layered(self, nodes: Mapping[str, Node]) -> CompiledGraph:
-        """The graph to run: one layer after the other, with these nodes."""
         edges: list[PlainEdge] = []
         last = START
         for layer in self.layers:
@@ -78,7 +74,7 @@ class FileGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_file_graph(graph: CompiledGraph, root: Path, workspace: Path) -> FileGraph:
-    """Check a graph; ``InvalidRequest`` lists everything that prevents a file run."""
+    """Check a graph; ``InvalidRequest`` lists everything preventing a file run."""
     found, problems = _read(graph, root, workspace)
     if problems:
         raise InvalidRequest(
@@ -88,7 +84,7 @@ def read_file_graph(graph: CompiledGraph, root: Path, workspace: Path) -> FileGr
 
 
 def problems_over_files(graph: CompiledGraph, root: Path, workspace: Path) -> list[str]:
-    """Why a graph whose nodes declare files cannot be a file run; empty if no node declares any."""
+    """Reasons a graph with declared files cannot be a file run; empty if none are declared."""
     declared = [files_of(node.function) for node in graph.nodes.values()]
     if not any(one.inputs or one.outputs for one in declared if one is not None):
         return []
@@ -151,7 +147,6 @@ def _before(graph: CompiledGraph) -> dict[str, tuple[str, ...]]:
 def _layers(
     graph: CompiledGraph, before: Mapping[str, tuple[str, ...]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Layer by layer, each in the order of declaration; what lies on a loop is left out."""
     after: dict[str, list[str]] = {name: [] for name in graph.nodes}
     waiting: dict[str, int] = {}
     for name, sources in before.items():
@@ -175,7 +170,7 @@ def _layers(
 def _made(
     files: Mapping[str, Files], workspace: tuple[str, ...] | None, problems: list[str]
 ) -> dict[tuple[str, ...], str]:
-    """Which node creates which path; conflicts are added to the problems."""
+    """Paths by the node creating them; conflicts are added to the problems."""
     made: dict[tuple[str, ...], str] = {}
     for node, declared in files.items():
         for path in declared.outputs:
@@ -195,7 +190,6 @@ def _made(
 
 
 def _makers(node: str, declared: Files, made: Mapping[tuple[str, ...], str]) -> dict[str, str]:
-    """Which of a node's inputs are created by a node, and by which."""
     found: dict[str, str] = {}
     for path in declared.inputs:
         parts = parts_of(path)
@@ -230,9 +224,9 @@ _plain: Final = ValueCodec(TypeRegistry())
 
 
 class FileTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that declares something. Paths come with where they are on the disk.
+    """A node declaring something. Paths come with where they are on the disk.
 
-    ``given`` are the inputs that no node makes, ``made`` those that one does.
+    ``given`` are the inputs no node makes, ``made`` those one does.
     """
 
     name: str
@@ -247,7 +241,6 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(found: FileGraph, places: Places, owner: ThreadKey) -> dict[str, FileTask]:
-    """Everything that is fixed about the nodes that declare something, in runs of one thread."""
     known: dict[int, str] = {}
     base = f"{places.root}/"
     return {
@@ -276,7 +269,7 @@ def _task(
 
 
 def version_of(node: Node, declared: Files, known: dict[int, str] | None = None) -> str:
-    """The code version of a node: the one that was declared, or that of its code."""
+    """A node's code version: declared, or from its code."""
     given = declared.version or node.version
     if given:
         return f"version {given}"
@@ -288,7 +281,7 @@ def version_of(node: Node, declared: Files, known: dict[int, str] | None = None)
 
 
 def _parameters_of(function: Any, declared: Files, owner: ThreadKey) -> str:
-    """What a node depends on besides; the thread too, so that each has its own cache entries."""
+    """A node's other dependencies; the thread too, so each has its own cache entries."""
     parameters = declared.parameters
     if isinstance(function, CommandNode):
         arguments = None if callable(function.arguments) else list(function.arguments)
@@ -305,13 +298,12 @@ def _takes_state(node: Node, declared: Files) -> bool:
 
 
 def codec_of(graph: CompiledGraph) -> ValueCodec:
-    """The codec of a graph's state, which may name files in object storage."""
     annotations = [channel.annotation for channel in graph.schema.channels.values()]
     return ValueCodec(TypeRegistry.for_annotations(annotations, files=True))
 
 
 def encode_update(codec: ValueCodec, update: Mapping[str, Any] | None, node: str) -> bytes:
-    """The bytes of an update to cache; ``InvalidUpdate`` if it names a file."""
+    """An update's bytes for the cache; ``InvalidUpdate`` if it names a file."""
     body = codec.encode(None if update is None else dict(update))
     if files_in(body):
         raise InvalidUpdate(
@@ -324,7 +316,7 @@ def encode_update(codec: ValueCodec, update: Mapping[str, Any] | None, node: str
 
 
 def digest_of(codec: ValueCodec, graph: CompiledGraph, cache: Cache | None, state: Any) -> str:
-    """The digest of what a node sees of the state: all of it, or what its key says."""
+    """Digest of the state a node sees: all, or its key."""
     if cache is not None and cache.key is not None:
         return hash_bytes(codec.encode(cache.key(state)))
     given: Any = state
@@ -339,7 +331,7 @@ _DEEPEST: Final = 50
 
 
 def code_version(function: Any, node: str, known: dict[int, str] | None = None) -> str:
-    """The version of what runs when ``function`` is called; ``node`` is for messages.
+    """The version of the code run by calling ``function``; ``node`` is for messages.
 
     ``known`` are versions found before, by the id of functions that are still there.
     """
@@ -363,8 +355,6 @@ def code_version(function: Any, node: str, known: dict[int, str] | None = None) 
 
 
 class _Reader:
-    """Adds everything that it finds, once each, to one hash."""
-
     def __init__(self, node: str) -> None:
         self.digest = sha256()
         self._node = node
@@ -429,7 +419,6 @@ class _Reader:
                 self._global(wanted, function.__globals__[wanted], list(names))
 
     def _global(self, name: str, thing: Any, names: list[str]) -> None:
-        """A name of the module; of a module of the user's own, what is named besides."""
         self.add(name, thing, strict=False)
         if isinstance(thing, ModuleType) and _is_own(thing.__name__):
             for wanted in names:
@@ -507,7 +496,6 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 def _ordered(constant: Any) -> Any:
-    """A constant in a form whose text is the same in every process."""
     members: Any = constant
     if isinstance(constant, frozenset):
         return sorted(map(repr, members))
@@ -518,7 +506,6 @@ def _ordered(constant: Any) -> Any:
 
 @cache
 def _is_own(module: str | None) -> bool:
-    """Whether a module is the user's own: neither of the standard library nor installed."""
     name = module or ""
     if name.partition(".")[0] in (*sys.stdlib_module_names, "milecastle") and name != "__main__":
         return False

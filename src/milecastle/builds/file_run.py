@@ -1,10 +1,10 @@
-"""A file run: a graph whose nodes declare files, run with a plan of what can be reused.
+"""A file run: a graph whose nodes declare files, run with a plan for reuse.
 
-Modes: ``clean`` starts over without reusing anything; ``incremental`` reuses what is valid;
-``resume-only`` resumes a run that failed or died, and refuses if that is not safe.
+Modes: ``clean`` starts over without reusing anything; ``incremental`` reuses valid results;
+``resume-only`` resumes a failed or dead run, if safe.
 
 A run that did not end well has exactly one failure record, written before its own record says so.
-One whose process died gets its failure from the next process that holds its thread.
+One whose process died gets its failure from the next process holding its thread.
 
 The class of a failure says whether a run can be resumed. The graph is wrong or cannot be loaded:
 ``graph``. Files or records of the workspace are invalid: ``workspace``. A node failed:
@@ -54,17 +54,13 @@ if TYPE_CHECKING:
 
 
 class Runnable(Protocol):
-    """What a file run needs: a graph, and what runs it with other nodes in it."""
+    """A graph, and a way to run it with other nodes."""
 
     @property
-    def graph(self) -> CompiledGraph:
-        """The graph that it runs."""
-        ...
+    def graph(self) -> CompiledGraph: ...
 
     @property
-    def shared_cache(self) -> SharedCache | None:
-        """The cache that workspaces share, if any."""
-        ...
+    def shared_cache(self) -> SharedCache | None: ...
 
     def run_unsaved(
         self,
@@ -84,13 +80,11 @@ class Runnable(Protocol):
         *,
         run_id: str,
         options: ExecutionOptions | None = None,
-    ) -> Awaitable[Any]:
-        """``run_unsaved`` on an event loop."""
-        ...
+    ) -> Awaitable[Any]: ...
 
 
 class Buildable(Protocol):
-    """An app: what ``StateGraph.compile`` returns."""
+    """An app: the result of ``StateGraph.compile``."""
 
     @property
     def runner(self) -> Runnable:
@@ -99,9 +93,9 @@ class Buildable(Protocol):
 
 
 class FileResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a file run ended. ``executed`` says why each node was run, ``reused`` which were not.
+    """A file run's result. ``executed`` says why each node was run, ``reused`` which were not.
 
-    ``ended`` is what the app returned.
+    ``ended`` is the app's result.
     """
 
     run_id: str
@@ -113,11 +107,11 @@ class FileResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRun:
-    """Runs the graph of an app in a workspace repeatedly, doing only what is needed.
+    """Runs the graph of an app in a workspace repeatedly, doing only the necessary work.
 
-    ``thread`` is by default named after the graph: runs of one thread build on each other,
-    one at a time. ``rehash=True`` reads every file, even those that look unchanged. With
-    ``encryption`` what nodes return is encrypted in the cache; files are not.
+    ``thread`` is by default named after the graph: runs of one thread build on each other, one at a
+    time. ``rehash=True`` reads every file, even those looking unchanged. With ``encryption`` node
+    results are encrypted in the cache; files are not.
     """
 
     def __init__(
@@ -150,7 +144,7 @@ class FileRun:
         previous: str | None = None,
         retry_count: int | None = None,
     ) -> Plan:
-        """What ``run`` would do, and why. No output is touched."""
+        """Plan a ``run``, with reasons. Touches no output."""
         bury_if_free(self._workspace, self.key)
         asked = self._asked(mode, input, previous, retry_count)
         index = self._index()
@@ -167,7 +161,7 @@ class FileRun:
         retry_count: int | None = None,
         options: ExecutionOptions | None = None,
     ) -> FileResult:
-        """Do what is needed.
+        """Do the necessary work.
 
         Raises:
             ResumeRefused: it cannot be resumed; every reason is given.
@@ -189,7 +183,7 @@ class FileRun:
         retry_count: int | None = None,
         options: ExecutionOptions | None = None,
     ) -> FileResult:
-        """``run`` on an event loop. Only nodes leave it free: making the plan does not."""
+        """Async version of ``run``."""
         asked = self._asked(mode, input, previous, retry_count)
         with self._running(asked) as (session, graph):
             ended = await self._runner.arun_unsaved(
@@ -199,7 +193,6 @@ class FileRun:
 
     @contextmanager
     def _running(self, asked: BuildRequest) -> Generator[tuple[BuildSession, CompiledGraph]]:
-        """Hold the thread, plan, record the run, and record how it ended."""
         workspace, key = self._workspace, self.key
         if workspace.recorder() is not workspace:
             raise self._refused(asked, self._survey(asked, self._index()))
@@ -246,7 +239,7 @@ class FileRun:
         )
 
     def _refused(self, asked: BuildRequest, survey: Survey) -> ResumeRefused | Corrupted:
-        """The error of a run that must not start.
+        """Error for a run that must not start.
 
         An error of the workspace is recorded as a run.
         """
@@ -345,14 +338,14 @@ def load_file_run(
 
 
 def _unlimited(options: ExecutionOptions | None) -> ExecutionOptions | None:
-    """The step limit and cycle detection do not apply to a file run: it has one step per layer."""
+    """Drop the step limit and cycle detection: a file run has one step per layer."""
     if options is None:
         return None
     return options.replaced(max_steps=None, cycle_detection=None)
 
 
 def class_of(error: BaseException) -> FailureClass:
-    """The class of what ended a run."""
+    """Failure class for an error that ended a run."""
     cause = error.cause if isinstance(error, ExecutionError) else error
     if isinstance(cause, Corrupted | FormatTooNew):
         return "workspace"
@@ -366,7 +359,7 @@ def class_of(error: BaseException) -> FailureClass:
 def describe_failure(
     error: BaseException, record: RunRecord, *, time: int, failure_class: FailureClass | None = None
 ) -> Failure:
-    """The failure record of a run that ``error`` ended."""
+    """Failure record for a run ended by ``error``."""
     found = failure_class or class_of(error)
     node = getattr(error, "node", None)
     described = describe(error, run_id=record.run_id, node=node, time=time)
@@ -376,7 +369,7 @@ def describe_failure(
 
 
 def describe_death(record: RunRecord, *, time: int) -> Failure:
-    """The failure record of a run whose process ended abruptly."""
+    """Failure record for a run whose process ended abruptly."""
     return Failure(
         run_id=record.run_id,
         failure_class="system",
@@ -393,7 +386,7 @@ def describe_death(record: RunRecord, *, time: int) -> Failure:
 def new_record(
     workspace: Workspace, key: ThreadKey, graph: str, mode: Mode, **more: Any
 ) -> RunRecord:
-    """The record of a run that begins now."""
+    """Record for a run starting now."""
     facts: dict[str, Any] = {"fingerprint": "", "retry_count": 0, "previous_run_id": None}
     return RunRecord(
         run_id=workspace.new_run_id(),
@@ -413,7 +406,7 @@ def new_record(
 
 @contextmanager
 def recording(workspace: Workspace, record: RunRecord) -> Generator[None]:
-    """Write down how the run inside ended."""
+    """Record how the inner run ended."""
     try:
         yield
     except BaseException as error:
@@ -425,20 +418,20 @@ def recording(workspace: Workspace, record: RunRecord) -> Generator[None]:
 def record_unloadable(
     workspace: Workspace, key: ThreadKey, mode: Mode, error: BaseException
 ) -> RunRecord:
-    """Record a run whose graph could not be loaded: its failure is of class ``graph``."""
+    """Record a run whose graph could not be loaded, with failure class ``graph``."""
     record = new_record(workspace, key, key.thread, mode)
     _record_failure(workspace.recorder(), record, error, "graph")
     return record
 
 
 def record_refused(workspace: Workspace, record: RunRecord, error: BaseException) -> None:
-    """Record a run that the workspace is not fit for: its failure is of class ``workspace``."""
+    """Record a run in an unfit workspace, with failure class ``workspace``."""
     with suppress(OSError):  # not even that can be written, and the error says why
         _record_failure(workspace.recorder(), record, error, "workspace")
 
 
 def bury(workspace: Workspace, key: ThreadKey) -> None:
-    """Give every run of the thread that died a failure record. The thread must be held."""
+    """Write a failure record for every dead run in the thread, which must be held."""
     for record in list(workspace.runs([])):
         is_ours = record.key == key and workspace.has_plan(record.run_id)
         if not is_ours or record.status != "running":
@@ -453,7 +446,7 @@ def bury(workspace: Workspace, key: ThreadKey) -> None:
 
 
 def bury_if_free(workspace: Workspace, key: ThreadKey) -> None:
-    """``bury``, unless a run of the thread is at work."""
+    """``bury``, unless a run is active."""
     if not workspace.path.is_dir():
         return
     try:

@@ -1,8 +1,8 @@
 """Nodes of file runs: declared files, parameters, key and version; and command nodes.
 
 The declaration travels with the function: ``files(...)`` gives a partial of it that carries one,
-so that a function may serve several nodes with different files. While the node runs, ``root()`` is
-the folder that its paths are relative to.
+so a function may serve several nodes with different files. While the node runs, ``root()`` is
+the folder its paths are relative to.
 
 A command node runs a program with arguments, without a shell. Its output is captured up to a
 limit, the beginning and the end; in a file run it is also stored in the workspace. Messages never
@@ -36,7 +36,7 @@ PathName = str | PathLike[str]
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """Reuse what a node returned while ``key(state)`` gives the same, for ``ttl`` seconds.
+    """Reuse a node's result while ``key(state)`` is the same, for ``ttl`` seconds.
 
     Without ``key`` the whole state counts; without ``ttl`` a result does not age.
     """
@@ -50,10 +50,10 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node reads and makes. Paths are relative to the workspace's root.
+    """A node's inputs and outputs. Paths are relative to the workspace's root.
 
-    ``reads_state`` says whether the state is among what the node depends on; ``None`` leaves it
-    to the function's parameters. ``parameters`` is anything else that it depends on.
+    ``reads_state`` tells if the node depends on the state; ``None`` leaves it
+    to the function's parameters. ``parameters`` is anything else it depends on.
     """
 
     inputs: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def files(
     version: str | None = None,
     parameters: Any = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare what the decorated node reads and makes, so that its work can be reused.
+    """Declare the decorated node's inputs and outputs, so its work can be reused.
 
     ``version`` represents the node's code; without it the code itself counts, and everything that
     it refers to.
@@ -88,20 +88,20 @@ def files(
 
 
 def declare(function: Callable[..., Any], declared: Files) -> Callable[..., Any]:
-    """The function with a declaration; the function itself is unchanged."""
+    """The function with a declaration; the original is unchanged."""
     carrier = partial(function)
     setattr(carrier, _MARK, declared)
     return carrier
 
 
 def files_of(function: Any) -> Files | None:
-    """What was declared of a node's function, or ``None``."""
+    """A node function's declaration, or ``None``."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, Files) else None
 
 
 def as_paths(given: Iterable[PathName] | PathName) -> tuple[str, ...]:
-    """Paths as stored: with slashes, each once, in the order given."""
+    """Paths as stored: with slashes, each once, in the given order."""
     several = [given] if isinstance(given, str | PathLike) else given
     return tuple(dict.fromkeys(_path(one) for one in several))
 
@@ -114,7 +114,7 @@ def _path(given: PathName) -> str:
 
 
 class CurrentRun(msgspec.Struct, frozen=True):
-    """Where a node runs. ``lock`` is the file whose lock excludes other runs."""
+    """A node's current run. ``lock`` is the file whose lock excludes other runs."""
 
     root: Path
     lock: int | None
@@ -125,12 +125,12 @@ within: Final[ContextVar[CurrentRun | None]] = ContextVar("milecastle_file_run",
 
 
 def current() -> CurrentRun | None:
-    """The run that calls this node; ``None`` outside of a file run."""
+    """The run calling this node; ``None`` outside a file run."""
     return within.get()
 
 
 def root() -> Path:
-    """Where the files of the run are: its workspace's root, else the current folder."""
+    """The run's file root: its workspace's root, else the current folder."""
     found = within.get()
     return Path.cwd() if found is None else found.root
 
@@ -143,7 +143,7 @@ Arguments = Sequence[str | PathLike[str]]
 
 
 class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended: its output, and how many bytes of it were omitted."""
+    """A command's ending: its output, and the number of omitted bytes."""
 
     exit_code: int
     output: str
@@ -164,13 +164,13 @@ def command(
     version: str = "",
     keep: int = KEPT,
 ) -> CommandNode:
-    """A node that runs a program: ``graph.add_node(command("train", ["python", "train.py"]))``.
+    """A node running a program: ``graph.add_node(command("train", ["python", "train.py"]))``.
 
     ``arguments`` is a list, or a function of the state that gives one. It runs in the workspace's
     root, or the current folder if there is none. ``env`` is set on top of the environment; only
-    what is named there counts when reuse is decided. ``update`` makes the node's update of how it
+    variables named there count when reuse is decided. ``update`` makes the node's update of how it
     ended. Any exit code but 0 is a failure. After ``timeout`` seconds the program is ended with
-    everything that it started.
+    everything it started.
     """
     return CommandNode(
         name=name,
@@ -253,9 +253,9 @@ class CommandNode:
         return outcome
 
     def _follow(self, process: Popen[bytes], captured: _Captured) -> int | None:
-        """Read what is printed until the end; ``None`` if that did not come in time.
+        """Read the output until its end; ``None`` if that did not come in time.
 
-        The end comes when the program has exited and nothing that it started can print any more.
+        The end comes when the program has exited and nothing it started can print any more.
         The program is reaped last: until then no other process group can have its number.
         """
         from subprocess import TimeoutExpired
@@ -302,8 +302,6 @@ def _read(process: Popen[bytes], captured: _Captured) -> None:
 
 
 class _Captured:
-    """The beginning and the end of what is printed, never more than ``keep`` bytes."""
-
     def __init__(self, keep: int) -> None:
         self._half = max(keep // 2, 1)
         self._head = bytearray()
@@ -344,7 +342,7 @@ if sys.platform == "win32":
 else:
 
     def _family(lock: int | None) -> dict[str, Any]:
-        """A separate session, so that all of it can be ended; it inherits the run's lock."""
+        """A separate session, so all of it can be ended; it inherits the run's lock."""
         return {"start_new_session": True, "pass_fds": () if lock is None else (lock,)}
 
     def _end(process: Popen[bytes]) -> None:

@@ -1,15 +1,15 @@
 """Declared files: where they may be, how they are copied, and their hashes.
 
 Before a node runs, its declared outputs are removed. So an output may be neither the root nor the
-workspace, nor contain anything that some node reads, nor be behind a link that points elsewhere.
+workspace, nor contain anything some node reads, nor be behind a link pointing elsewhere.
 Nothing is remembered: a path is checked at each use, and whatever is removed or made is removed or
-made in a folder that is held open, so that a link put in the way later is not followed.
+made in a folder that is held open, so a link put in the way later is not followed.
 
 A file is copied by a clone if the disk can, by a link if asked for, else byte by byte. A clone
 shares the disk's blocks until one side is written to. A hard link shares the file itself: a write
 in place changes both.
 
-The hash of a file is the SHA-256 of its bytes, with ``+x`` behind it if it can be executed; that
+A file's hash is the SHA-256 of its bytes, with ``+x`` behind it if it can be executed; that
 of a folder covers the names and hashes of everything in it. Other modes do not count: they depend
 on the user's umask.
 
@@ -17,9 +17,9 @@ A file's hash is taken from the index if its inode, size and both times are the 
 control and build tools do. A file that was touched less than two seconds before it was hashed is
 not noted: within the grain of a disk's clock it could change again unseen.
 
-An entry of the cache may come from elsewhere: a shared folder, a download. So the items of an
-output are taken for what they claim only if they make up its hash, and each is named inside it: in
-a folder that is an item too, and never behind a link.
+An entry of the cache may come from elsewhere: a shared folder, a download. So an output's items are
+trusted only if they make up its hash, and each is named inside it: in a folder that is an item too,
+and never behind a link.
 """
 
 from __future__ import annotations
@@ -53,24 +53,23 @@ _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
 class Spot(NamedTuple):
-    """A path in a folder that is held open; ``folder`` is ``None`` where no system call takes one.
+    """A path in an open folder; ``folder`` is ``None`` where no system call takes one.
 
-    Both together are what ``dir_fd`` calls want.
+    Both together are arguments for ``dir_fd`` calls.
     """
 
     path: str
     folder: int | None
 
     def beside(self, name: str) -> Spot:
-        """Another name in the same folder."""
         return Spot(os.path.join(os.path.dirname(self.path), name), self.folder)  # noqa: PTH118, PTH120
 
     def below(self, path: str) -> Spot:
-        """Something in the folder that is here; an empty path is the folder itself."""
+        """A path below this folder; empty for the folder itself."""
         return Spot(f"{self.path}/{path}" if path else self.path, self.folder)
 
     def is_folder(self) -> bool:
-        """Whether a folder is here, and not a link to one."""
+        """True for a folder, not for a link to one."""
         try:
             found = os.stat(self.path, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -78,7 +77,7 @@ class Spot(NamedTuple):
         return stat.S_ISDIR(found.st_mode)
 
     def remove(self) -> None:
-        """Remove whatever is here; for a link, only the link itself."""
+        """Remove anything here; for a link, only the link itself."""
         if self.is_folder():
             shutil.rmtree(self.path, dir_fd=self.folder)
             return
@@ -88,24 +87,23 @@ class Spot(NamedTuple):
             return
 
     def replace(self, target: Spot) -> None:
-        """Give what is here another name in the same folder, in place of what has that name."""
         os.replace(self.path, target.path, src_dir_fd=self.folder, dst_dir_fd=target.folder)
 
 
 class Places:
-    """Finds the files of a root, and refuses to leave it."""
+    """Finds files below a root, and refuses to leave it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
 
     def output(self, path: str, node: str) -> Path:
-        """Where an output is now; ``FileRefused`` if that is not inside the root."""
+        """An output's current place; ``FileRefused`` if outside the root."""
         self._folder_of(path, node)
         return self.root / path
 
     @contextmanager
     def holding(self, path: str, node: str) -> Generator[Spot]:
-        """The place of an output, in its folder, which is made if need be and held open."""
+        """An output's place in its folder, created if needed and held open."""
         folder = self._folder_of(path, node)
         name = parts_of(path)[-1]
         if not _BY_DESCRIPTOR:
@@ -127,12 +125,11 @@ class Places:
             os.close(held)
 
     def clear(self, path: str, node: str) -> None:
-        """Remove an output before it is made again, and make its folder."""
+        """Remove an output before it is made again, and create its folder."""
         with self.holding(path, node) as spot:
             spot.remove()
 
     def _folder_of(self, path: str, node: str) -> Path:
-        """The folder of an output without links, as it is at this moment."""
         folder = self.root.joinpath(*parts_of(path)).parent.resolve()
         if not folder.is_relative_to(self.root):
             raise FileRefused(
@@ -145,7 +142,7 @@ class Places:
 
 
 def _open_below(root: Path, parts: tuple[str, ...]) -> int:
-    """A folder below the root, opened step by step and made if need be; no link is followed."""
+    """A folder below the root, opened step by step and created if needed; no link is followed."""
     held = os.open(root, _FOLDER)
     for part in parts:
         try:
@@ -162,7 +159,7 @@ def _open_below(root: Path, parts: tuple[str, ...]) -> int:
 
 
 def problem_of(path: str, workspace: tuple[str, ...] | None) -> str | None:
-    """Why a path cannot be an output, or ``None``. ``workspace`` is where that is in the root."""
+    """Reason a path cannot be an output, or ``None``. ``workspace`` is its place in the root."""
     parts = parts_of(path)
     if Path(path).is_absolute() or parts[0] == "..":
         return "is outside the root: declare a path inside it"
@@ -174,12 +171,11 @@ def problem_of(path: str, workspace: tuple[str, ...] | None) -> str | None:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """A path without detours, part by part."""
     return tuple(os.path.normpath(path).replace("\\", "/").split("/"))
 
 
 def inside(folder: Path, root: Path) -> tuple[str, ...] | None:
-    """Where a folder is in the root, or ``None`` if it is not."""
+    """A folder's place in the root, or ``None``."""
     relative = parts_of(os.path.relpath(os.path.realpath(folder), os.path.realpath(root)))
     return None if relative[0] == ".." else relative
 
@@ -203,7 +199,7 @@ _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 
 
 def bring(source: Path, target: Spot, *, mode: int, link: bool = False) -> str:
-    """Make ``target`` hold what ``source`` holds; the SHA-256 of what it holds now.
+    """Copy ``source`` to ``target``; return the SHA-256 of the result.
 
     A hard link has the mode of the source, and anything else the one that is given.
     """
@@ -222,7 +218,7 @@ def bring(source: Path, target: Spot, *, mode: int, link: bool = False) -> str:
 
 
 def copy_hashed(source: Path, target: Spot, *, mode: int, durable: bool) -> str:
-    """Copy a file and return the SHA-256 of what was written; nothing else reads it meanwhile."""
+    """Copy a file; return the SHA-256 of the written bytes. Nothing else reads it meanwhile."""
     given = os.open(source, _READ)
     try:
         made = os.open(target.path, _WRITE, PRIVATE_FILE, dir_fd=target.folder)
@@ -239,7 +235,7 @@ def copy_hashed(source: Path, target: Spot, *, mode: int, durable: bool) -> str:
 
 
 def write_hashed(target: Path, chunks: Iterable[bytes], *, mode: int) -> str:
-    """Write a new file, durably, and return the SHA-256 of what was written."""
+    """Write a new file durably; return the SHA-256 of the written bytes."""
     made = os.open(target, _WRITE, PRIVATE_FILE)
     digest = sha256()
     try:
@@ -310,7 +306,7 @@ _MODES: Final = 0o777
 
 
 class Links(Exception):
-    """Something that is neither a file nor a folder was found; ``path`` says where."""
+    """Neither a file nor a folder was found at ``path``."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path} is {what}")
@@ -319,12 +315,11 @@ class Links(Exception):
 
 
 def hash_bytes(data: bytes) -> str:
-    """The SHA-256 of these bytes, in hexadecimal."""
     return sha256(data).hexdigest()
 
 
 def read_hash(path: str) -> tuple[str, int, int]:
-    """The SHA-256, the size and the mode of a file; a link is not followed."""
+    """A file's SHA-256, size and mode; a link is not followed."""
     fd = os.open(path, _HASH_FLAGS)
     try:
         mode = os.fstat(fd).st_mode
@@ -357,7 +352,6 @@ def look_into(path: str) -> tuple[Item, ...]:
 
 
 def hash_items(items: tuple[Item, ...]) -> str:
-    """The hash of what was looked into."""
     if len(items) == 1 and not items[0].folder:
         return items[0].hash + (_EXECUTABLE if items[0].mode & stat.S_IXUSR else "")
     return "tree-" + hash_bytes(msgspec.json.encode([_facts(item) for item in items]))
@@ -369,7 +363,7 @@ def _facts(item: Item) -> tuple[str, str, int, bool, str]:
 
 
 def hash_of(path: str) -> str | None:
-    """The hash of the file or folder at a path; ``None`` if nothing is there."""
+    """Hash of the file or folder at a path; ``None`` if nothing is there."""
     try:
         found, _, mode = read_hash(path)
     except FileNotFoundError:
@@ -407,7 +401,6 @@ def _inside(path: str, prefix: str) -> Iterable[Item]:
 
 
 def _inner_link(path: str, name: str) -> str:
-    """Where a link points, if that is inside the folder."""
     target = os.readlink(path)  # noqa: PTH115 - as it is written
     if leads_out(target, name):
         raise Links(path, "a symbolic link that points outside its folder")
@@ -415,7 +408,7 @@ def _inner_link(path: str, name: str) -> str:
 
 
 def leads_out(target: str, name: str) -> bool:
-    """Whether a link at ``name`` in a folder may point outside it.
+    """True if a link at ``name`` in a folder may point outside it.
 
     It goes up first, by no more than there is, and only then down: after a way down through
     another link, up would be somewhere else.
@@ -437,7 +430,7 @@ def task_hash(
     upstream: Mapping[str, str],
     outputs: Iterable[str],
 ) -> str:
-    """The hash of everything that a task's result depends on, and of what it is to make.
+    """Hash over a task's dependencies and declared outputs.
 
     ``input`` is the digest of the run's input and ``seen`` that of the state, if they count.
     """
@@ -466,7 +459,7 @@ class _Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StatIndex:
-    """Hashes of files by path. Losing it costs time and nothing else."""
+    """File hashes by path. Losing it costs only time."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -474,7 +467,7 @@ class StatIndex:
         self._fresh: dict[str, _Known] = {}
 
     def hash_of(self, path: str, *, follow: bool = False) -> str | None:
-        """The hash of the file or folder at ``path``; ``None`` if nothing is there.
+        """The file's hash or folder at ``path``; ``None`` if nothing is there.
 
         Raises:
             Links: it is a link and ``follow`` was not asked for, or something else altogether.
@@ -501,7 +494,7 @@ class StatIndex:
         return hash
 
     def save(self) -> None:
-        """Write down what was looked at; an error in doing so is not an error of the run."""
+        """Save the index; an error here does not fail the run."""
         if self._path is None or self._fresh == self._known:
             return
         try:
@@ -536,12 +529,12 @@ _SEPARATORS: Final = [one for one in (os.sep, os.altsep) if one and one != "/"]
 
 
 def result_hash(artifacts: tuple[Artifact, ...], update: bytes) -> str:
-    """The hash of a node's result: its outputs, item by item, and its update."""
+    """Hash of a node's result: its outputs, item by item, and its update."""
     return hash_bytes(msgspec.json.encode((artifacts, update)))
 
 
 def problem_of_entry(entry: CacheEntry, checkpoint: NodeCheckpoint) -> str | None:
-    """Why an entry does not match a node's result, or ``None`` if it does."""
+    """Mismatch between an entry and a node's result, or ``None``."""
     if {one.path: one.hash for one in entry.artifacts} != checkpoint.outputs:
         return "has different outputs than were recorded"
     for artifact in entry.artifacts:
@@ -553,7 +546,7 @@ def problem_of_entry(entry: CacheEntry, checkpoint: NodeCheckpoint) -> str | Non
 
 
 def problem_of_items(artifact: Artifact) -> str | None:
-    """Why these items are not an output as it was harvested, or ``None`` if they are."""
+    """Problem with harvested items, or ``None``."""
     items = artifact.items
     folders: set[str] = set()
     names: set[str] = set()
@@ -573,7 +566,7 @@ def problem_of_items(artifact: Artifact) -> str | None:
 
 
 def _is_inside(item: Item, folders: set[str]) -> bool:
-    """Whether the name is one in a folder that came before, and a link stays inside."""
+    """True if the name is in an earlier folder, and a link stays inside."""
     folder, _, name = item.path.rpartition("/")
     return (
         folder in folders
@@ -587,6 +580,5 @@ def _is_inside(item: Item, folders: set[str]) -> bool:
 
 
 def _is_one_thing(item: Item) -> bool:
-    """Whether it is a file by its hash, a folder or a link, and has a mode that may be set."""
     kinds = (bool(_HASH.fullmatch(item.hash)), item.folder, bool(item.link))
     return sum(kinds) == 1 and bool(item.hash) == kinds[0] and item.mode in range(0o1000)

@@ -5,7 +5,7 @@ Rules:
 - A node is reused only if its checkpoint is valid and everything upstream of it is reused.
 - A checkpoint is valid only if the node ended well, its outputs are there (or can be put back)
   with the hashes that were recorded, the cache holds its entry, the trace shows it complete, and
-  everything that its task hash covers is as it was.
+  everything its task hash covers is as it was.
 - All reasons are given, not the first. Nothing is read here.
 - A run is resumed only if the workspace is intact, the run before it exists, failed, failed in a
   way that can be resumed, and left a checkpoint to resume from, the graph still matches, its retry
@@ -43,7 +43,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a run may begin, or be resumed. ``reasons`` are all those against it."""
+    """Permission to begin or resume a run. ``reasons`` has all objections."""
 
     reasons: tuple[Reason, ...] = ()
 
@@ -86,10 +86,10 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of a node before it is run.
+    """A node's facts before it runs.
 
-    ``inputs`` are those that no node makes, ``outputs`` what lies there now; ``None`` is a file
-    that is missing. ``damage`` is what is wrong with its cache entry.
+    ``inputs`` are those no node makes, ``outputs`` the current files; ``None`` is a missing file.
+    ``damage`` describes a bad cache entry.
     """
 
     name: str
@@ -108,7 +108,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of a node.
+    """A node's fate in a run.
 
     ``reasons`` say why it is executed, and ``invalid`` are those that lie in the node itself, not
     upstream. ``restore`` are outputs to put back.
@@ -122,7 +122,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would do. ``verdict`` says whether it may: in this workspace, and as a resume."""
+    """A planned run. ``verdict``: permitted in this workspace, and as a resume."""
 
     mode: Mode
     decisions: Mapping[str, Decision]
@@ -141,7 +141,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name, one in self.decisions.items() if one.action == "execute")
 
     def lines(self) -> list[str]:
-        """The plan in words: a head, then a line for each reason against it and each node."""
+        """The plan as text: a head, then a line per objection and node."""
         head = f"{self.mode}: {len(self.executed)} to execute, {len(self.reused)} to reuse"
         against = [f"  refused: {reason}" for reason in self.verdict.reasons]
         return [head, *against, *map(_line, self.decisions.values())]
@@ -151,7 +151,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(facts: Iterable[NodeFacts], mode: Mode) -> dict[str, Decision]:
-    """Decide for each node; they come in topological order."""
+    """Decide for each node, in topological order."""
     decisions: dict[str, Decision] = {}
     known: dict[str, NodeCheckpoint] = {}
     for one in facts:
@@ -173,7 +173,7 @@ def make_plan(facts: Iterable[NodeFacts], mode: Mode) -> dict[str, Decision]:
 def reasons_against(facts: NodeFacts, known: Mapping[str, NodeCheckpoint]) -> list[Why]:
     """Why a node's checkpoint is not valid; empty if it is.
 
-    ``known`` are the checkpoints of nodes that are reused.
+    ``known`` are reused nodes' checkpoints.
     """
     checkpoint = facts.checkpoint
     if not facts.declared:
@@ -282,7 +282,7 @@ def _line(decision: Decision) -> str:
 
 
 class ResumeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the verdict depends on.
+    """Everything the verdict depends on.
 
     ``asked_for`` is the run that was named, or ``None`` if it was to be found. ``fit`` says how
     the graph compares and ``differences`` why it does not fit; ``exact`` asks for equality.
@@ -305,7 +305,7 @@ class ResumeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A run that might be the one to resume."""
+    """A run that might be resumed."""
 
     record: RunRecord
     failure: Failure | None
@@ -319,7 +319,7 @@ def judge(facts: ResumeFacts) -> Verdict:
 
 
 def judge_workspace(damage: Iterable[str]) -> Verdict:
-    """The verdict on the workspace alone, which every mode needs."""
+    """The verdict on the workspace alone, required by every mode."""
     return Verdict(
         tuple(Reason("workspace", f"the workspace is damaged: {what}") for what in damage)
     )

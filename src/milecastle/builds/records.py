@@ -1,12 +1,12 @@
-"""What is in the files of a workspace, as strict shapes: an unknown field is an error.
+"""A workspace's files as strict shapes: an unknown field is an error.
 
-The trace of a run is one JSON line for each thing that became of a node. A line about a node that
+A run's trace is one JSON line for each thing that became of a node. A line about a node that
 ended is on the disk before its checkpoint is. A last line without its end was cut off by a death
 and says nothing; any other line that does not decode is damage.
 
 The update in a cache entry is stored as it is, or encrypted with the key of the thread that made
-it, to which the entry belongs. Once that key is erased no entry of it opens, in whatever copy; an
-entry that does not open counts as none.
+it, to which the entry belongs. Once its key is erased no entry opens, in whatever copy; an
+unreadable entry counts as none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One thing inside an output: a file by its hash, a folder, or a link by what it says.
+    """One item in an output: a file by its hash, a folder, or a link by its target.
 
     ``path`` is relative to the output and empty for the output itself. ``mode`` is who may read,
     write and execute it.
@@ -47,7 +47,7 @@ class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An output as it was harvested. ``hash`` is that of everything in it."""
+    """An output as harvested. ``hash`` covers everything in it."""
 
     path: str
     hash: str
@@ -58,10 +58,10 @@ class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NodeCheckpoint(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False
 ):
-    """That a node was complete in a run, and everything that its result depended on.
+    """That a node was complete in a run, and everything its result depended on.
 
-    ``upstream`` has the output hash of each node that it builds on; ``seen`` is the digest of
-    the state that it read, empty if it read none. ``expires_at`` is in microseconds since 1970.
+    ``upstream`` has the output hash of each node it builds on; ``seen`` is the digest of
+    the state it read, empty if it read none. ``expires_at`` is in microseconds since 1970.
     """
 
     format: int
@@ -85,7 +85,7 @@ class NodeCheckpoint(
 
 @prepared
 class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a task gave: its outputs, and its update as the codec's bytes.
+    """A task's result: its outputs, and its update as the codec's bytes.
 
     ``tenant`` and ``thread`` are those of the run that made it, ``thread`` empty if it had none;
     with encryption the update opens with the key of that thread, and with none other.
@@ -106,7 +106,7 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class RunNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``nodes.json``: the checkpoints of a run in one file.
 
-    While the run is active: those that it reuses. Once it ``ended``: all of them.
+    While the run is active: those it reuses. Once it ``ended``: all of them.
     """
 
     format: int
@@ -116,7 +116,7 @@ class RunNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @prepared
 class RunFile(RunShape, kw_only=True):
-    """``run.json``: the record of a run, with its thread."""
+    """``run.json``: a run's record, with its thread."""
 
     format: int
     tenant: str
@@ -125,7 +125,7 @@ class RunFile(RunShape, kw_only=True):
 
 @prepared
 class FailureFile(FailureShape, kw_only=True, omit_defaults=True):
-    """``failure.json``: why a run did not end well. ``node`` is omitted if no node failed."""
+    """``failure.json``: a run's failure. ``node`` is omitted if no node failed."""
 
     node: str | None = None
     format: int
@@ -139,12 +139,11 @@ class _RecordFormat(msgspec.Struct):
 
 
 def encode(record: msgspec.Struct) -> bytes:
-    """The record as JSON that people can read."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 
 
 def decode(path: Path | str, shape: type[T]) -> T:
-    """Read a file strictly; ``Corrupted`` names it and what is wrong.
+    """Read a file strictly; ``Corrupted`` names it and the error.
 
     Raises:
         FileNotFoundError: it is not there.
@@ -182,7 +181,7 @@ class _NodeLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TraceFile:
-    """Appends to the trace of one run. Lines of several threads do not mix."""
+    """Appends to one run's trace. Lines from several threads do not mix."""
 
     def __init__(self, path: Path) -> None:
         make_folders(path.parent)
@@ -190,19 +189,17 @@ class TraceFile:
         self._fd = os.open(path, flags, PRIVATE_FILE)
 
     def note(self, event: TraceEvent, node: str) -> None:
-        """Write a line; that a node ended is durable when this returns."""
         line = msgspec.json.encode(_NodeLine(time_ns() // 1000, event, node)) + b"\n"
         append(self._fd, line)
         if event in ("complete", "failed"):
             sync(self._fd)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
 
 def read_trace(path: Path) -> dict[str, TraceEvent]:
-    """The last thing that became of each node; nothing if there is no trace."""
+    """Each node's last trace event; empty without a trace."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -218,12 +215,11 @@ def read_trace(path: Path) -> dict[str, TraceEvent]:
 
 
 def seal_update(sealer: Sealer | None, task_hash: str, body: bytes) -> bytes:
-    """The bytes to store for an update."""
     return body if sealer is None else sealer.seal(body, PayloadPlace(0, task=_place(task_hash)))
 
 
 def open_update(entry: CacheEntry, sealers: Sealers | None) -> bytes:
-    """The update of an entry; ``CodecError`` if it does not open."""
+    """An entry's update; ``CodecError`` if it cannot be opened."""
     if sealers is None:
         return entry.update
     if not entry.thread:

@@ -1,12 +1,12 @@
 """Reuse of results when a node is called: by the plan of a file run, or by a ``cache=`` key.
 
-Nodes are wrapped: each is asked first whether it needs to run at all. A node that the plan reuses
+Nodes are wrapped: each is asked first whether it needs to run at all. A node the plan reuses
 gives its recorded update, after its outputs were put back. Any other is run, its outputs are
 stored, and then, last of all, its checkpoint is written: so a node is complete or it is not,
 wherever the process dies.
 
-What only the run itself can know is looked at here: a node is executed after all if something
-upstream of it was, or if the state that it reads changed.
+Facts only the run itself can know are checked here: a node is executed after all if something
+upstream of it was, or if the state it reads changed.
 
 A node with ``cache=`` and no files needs no plan and no file run: its key is found when it is
 called. Results are never shared between tenants. A result belongs to the thread
@@ -50,13 +50,11 @@ if TYPE_CHECKING:
 
 
 class Reused(msgspec.Struct, frozen=True):
-    """A node need not run: this is what it returned."""
-
     update: Any
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that is about to run. ``task`` is ``None`` if it declares nothing."""
+    """A node about to run. ``task`` is ``None`` if it declares nothing."""
 
     node: str
     task: FileTask | None
@@ -66,7 +64,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildSession(msgspec.Struct, kw_only=True, eq=False):
-    """What the nodes of one run share. Used from several threads; each node's facts are its own."""
+    """Shared by one run's nodes, on several threads; each node's facts are its own."""
 
     workspace: Workspace
     graph: CompiledGraph
@@ -89,13 +87,11 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
     fetched: set[str] = set()
 
     def taken_over(self) -> list[NodeCheckpoint]:
-        """The checkpoints of nodes that this run reuses, as far as it has not run them again."""
         ran = self.executed.keys() | self.fetched
         nodes = (name for name in self.plan.reused if name not in ran)
         return [self.base.checkpoints[name] for name in nodes]
 
     def begin(self, node: str, state: Any) -> Reused | Execution:
-        """Decide what happens to a node that is called with this state."""
         task = self.tasks.get(node)
         if task is None:
             self.executed[node] = self.plan.decisions[node].reasons
@@ -112,7 +108,7 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return self._execution(node, task, inputs, seen)
 
     def finish(self, execution: Execution, update: Any) -> Any:
-        """Keep what a node gave; its checkpoint is the last thing that is written."""
+        """Store a node's result; its checkpoint is written last."""
         task, node = execution.task, execution.node
         if task is None:
             return update
@@ -141,9 +137,9 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return update
 
     def _fetch(self, task: FileTask, inputs: Mapping[str, str], seen: str) -> Reused | None:
-        """What another workspace made of the same task, restored here; ``None`` if none did.
+        """Another workspace's result for the same task, restored here; ``None`` if none did.
 
-        What depends on a node that declares nothing always runs.
+        Nodes depending on one without declarations always run.
         """
         shared = self.shared
         if shared is None or self.sealer is not None or self.plan.mode == "clean":
@@ -177,11 +173,9 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return Reused(update)
 
     def fail(self, execution: Execution) -> None:
-        """Note that a node did not end well."""
         self.trace.note("failed", execution.node)
 
     def keep_log(self, node: str, data: bytes) -> str:
-        """Keep what a command printed; gives where."""
         path = self.workspace.log_path(self.run_id, node)
         make_folders(path.parent)
         put(path, data, durable=False)
@@ -267,7 +261,6 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
     def _checkpoint(
         self, execution: Execution, task: FileTask, artifacts: tuple[Artifact, ...], body: bytes
     ) -> tuple[NodeCheckpoint, bytes]:
-        """The checkpoint of a node that ended well, and its update as it is stored."""
         outputs = {one.path: one.hash for one in artifacts}
         ended_at = time_ns() // 1000
         ttl = task.cache.ttl if task.cache else None
@@ -291,7 +284,6 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return checkpoint, sealed
 
     def _task_hash(self, task: FileTask, inputs: Mapping[str, str], seen: str) -> str:
-        """The hash of everything that the result of a task depends on."""
         return task_hash(
             **self._facts(task, seen),
             inputs=inputs,
@@ -318,12 +310,11 @@ def _is_old(entry: CacheEntry, cache: Cache | None) -> bool:
 
 
 def wrap_all(nodes: Mapping[str, Node], session: BuildSession, lock: int | None) -> dict[str, Node]:
-    """All nodes of a graph, for one run."""
     return {name: wrap(node, session, lock) for name, node in nodes.items()}
 
 
 def wrap(node: Node, session: BuildSession, lock: int | None) -> Node:
-    """A node that gives its recorded update if the plan says so, and is run otherwise."""
+    """A node that returns its recorded update if the plan says so, and runs otherwise."""
     if getattr(node, "subgraph", None) is not None:
         session.executed.setdefault(node.name, ())
         return node
@@ -415,8 +406,6 @@ def with_caches(
 
 
 class _Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node returned, by what it saw of the state."""
-
     graph: CompiledGraph
     workspace: Workspace
     codec: ValueCodec
@@ -427,11 +416,9 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
     encryption: Sealers | None
 
     def tenant_of(self, owner: ThreadKey | None) -> str:
-        """The tenant of a call: its thread's, or without one the app's."""
         return self.tenant if owner is None else owner.tenant
 
     def key(self, state: Any, owner: ThreadKey | None) -> str:
-        """The hash of tenant, node, version and what it sees of the state."""
         tenant = self.tenant_of(owner)
         return task_hash(
             node=self.node,
@@ -447,7 +434,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
     def recall(self, key: str, owner: ThreadKey | None) -> tuple[Any] | None:
         """The cached result of a key.
 
-        An entry that is damaged or cannot be decoded counts as missing.
+        A damaged or undecodable entry counts as missing.
         """
         try:
             entry = self.workspace.cache.load(key)
@@ -460,7 +447,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
         return (update,)
 
     def keep(self, key: str, owner: ThreadKey | None, update: Any) -> None:
-        """Store what the node returned, if that is an update without targets.
+        """Store the node's result, if it is an update without targets.
 
         With encryption nothing is stored of a run without a thread: there is no key for it.
         """

@@ -1,4 +1,4 @@
-"""Gathering the facts that a plan rests on: records, traces, hashes. Nothing is written."""
+"""Gather facts for a plan: records, traces, hashes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -31,24 +31,18 @@ from milecastle.model.run import Failure, Mode, RunRecord
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The run whose work may be reused, and what was complete in it."""
-
     record: RunRecord | None = None
     checkpoints: Mapping[str, NodeCheckpoint] = {}
     traces: Mapping[str, Mapping[str, TraceEvent]] = {}
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan, and what it was made from."""
-
     plan: Plan
     base: Base
     retry_count: int
 
 
 class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asks for."""
-
     mode: Mode
     key: ThreadKey
     input: str
@@ -64,7 +58,6 @@ def make_survey(
     index: StatIndex,
     encryption: Sealers | None = None,
 ) -> Survey:
-    """Look at everything and make the plan, with a verdict on whether it may be run."""
     unauthorised = workspace.unauthorised()
     verdict = judge_workspace(unauthorised)
     if asked.mode == "clean":
@@ -107,7 +100,7 @@ def make_survey(
 def find_base(
     workspace: Workspace, asked: BuildRequest, fingerprint: str, damage: list[str]
 ) -> RunRecord | None:
-    """The run to build on: the one that was named; the one to resume; or the newest."""
+    """The run to build on: the named one, the one to resume, or the newest."""
     if asked.previous is not None:
         try:
             return workspace.run(asked.previous)
@@ -125,7 +118,6 @@ def find_base(
 def _newest_failed(
     workspace: Workspace, runs: list[RunRecord], damage: list[str]
 ) -> RunRecord | None:
-    """A failed run of another fingerprint: not fit to be resumed, but fit to say why."""
     failed = [one for one in runs if _failure(workspace, one, damage) is not None]
     return max(failed, key=lambda one: (one.started_at, one.run_id), default=None)
 
@@ -201,7 +193,6 @@ def _damage_of(
     outputs: Mapping[str, str | None],
     encryption: Sealers | None,
 ) -> tuple[str, ...]:
-    """What is wrong with the entry of a node, as far as the entry would be used."""
     if outputs == checkpoint.outputs and not checkpoint.has_update:
         return ()
     lost = {path for path, hash in checkpoint.outputs.items() if outputs.get(path) != hash}
@@ -226,7 +217,6 @@ def _fit(record: RunRecord | None, found: FileGraph) -> GraphFit:
 
 
 def _invalid(decisions: Mapping[str, Decision], base: Base) -> dict[str, str]:
-    """Nodes that were complete and are no longer valid themselves."""
     return {
         name: "; ".join(map(str, one.invalid))
         for name, one in decisions.items()
@@ -235,7 +225,6 @@ def _invalid(decisions: Mapping[str, Decision], base: Base) -> dict[str, str]:
 
 
 def _resume_point(decisions: Mapping[str, Decision], base: Base) -> tuple[str, ...]:
-    """The nodes that were not complete: where the run resumes."""
     return tuple(name for name in decisions if name not in base.checkpoints)
 
 

@@ -2,8 +2,8 @@
 
 Of every thread these runs stay whatever is asked for: the newest, the newest that failed, every run
 that is at work, and each run whose nodes one of these took over: their traces are still looked at.
-From the cache, what was not used for longest goes first. What a run may still need is never
-evicted: of every thread the newest run and the newest that failed, and every active run. If that
+From the cache, the least recently used entries go first. Entries a run may still need are never
+evicted: for every thread the newest run and the newest that failed, and every active run. If that
 alone exceeds the limit, it stays.
 """
 
@@ -21,7 +21,7 @@ from milecastle.model.run import RunRecord
 
 
 class RunsGone(msgspec.Struct, frozen=True, kw_only=True):
-    """The ids of the runs that went, or would; ``busy`` threads are at work and come next time."""
+    """Ids of runs deleted, or to be deleted; ``busy`` threads are active and come next time."""
 
     runs: tuple[str, ...]
     busy: tuple[str, ...] = ()
@@ -38,8 +38,8 @@ def let_runs_go(
 ) -> RunsGone:
     """Remove the runs of a tenant that every rule allows to delete.
 
-    ``keep_last`` keeps the newest n of each thread; ``started_before``, in microseconds since
-    1970, keeps what is younger.
+    ``keep_last`` keeps the newest n of each thread; ``started_before``, in microseconds since 1970,
+    keeps younger runs.
     """
     if keep_last is None and started_before is None:
         raise InvalidRequest("nothing selected: use keep_last, started_before or both")
@@ -59,7 +59,7 @@ def let_runs_go(
 
 
 def _runs(workspace: Workspace, tenant: str) -> list[RunRecord]:
-    """The file runs of a tenant; what a file store records in the same folder is its own."""
+    """A tenant's file runs; a file store's records in the same folder are its own."""
     return [
         run
         for run in workspace.runs([])
@@ -93,7 +93,7 @@ def _of_thread(
 
 
 def remove_run(workspace: Workspace, run_id: str) -> None:
-    """Remove a run. Its record goes first: a run without one counts as one that never began."""
+    """Remove a run. Its record goes first: a run without one never began."""
     folder = workspace.run_folder(run_id)
     (folder / "run.json").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
@@ -101,7 +101,7 @@ def remove_run(workspace: Workspace, run_id: str) -> None:
 
 
 class Eviction(msgspec.Struct, frozen=True, kw_only=True):
-    """What was evicted, and the size of the cache now."""
+    """Evicted entries, and the cache's size now."""
 
     entries: int
     bytes: int
@@ -109,7 +109,7 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evict(workspace: Workspace, limit: int) -> Eviction:
-    """Remove what no run needs until the cache holds at most ``limit`` bytes."""
+    """Remove unneeded entries until the cache holds at most ``limit`` bytes."""
     with workspace.cache.sharing(alone=True):
         sizes = workspace.cache.sizes()
         total = before = sum(sizes.values())
@@ -140,7 +140,7 @@ def evict(workspace: Workspace, limit: int) -> Eviction:
 
 
 def drop_unused_blobs(workspace: Workspace) -> None:
-    """Remove the files of the cache that no entry names. The cache must be held exclusively."""
+    """Remove unreferenced blobs. The cache must be held exclusively."""
     used = set[str]().union(*_blobs_by_task(workspace).values())
     for blob in workspace.cache.sizes():
         if blob not in used:
@@ -148,7 +148,6 @@ def drop_unused_blobs(workspace: Workspace) -> None:
 
 
 def needed_tasks(workspace: Workspace) -> set[str]:
-    """The tasks whose entries some run may still need."""
     live: dict[str, RunRecord] = {}
     newest: dict[tuple[ThreadKey, bool], RunRecord] = {}
     for record in workspace.runs([]):
@@ -180,7 +179,7 @@ def _blobs_by_task(workspace: Workspace) -> dict[str, set[str]]:
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """Which threads had data in the workspace, and how many cache entries were deleted."""
+    """Threads with data in the workspace, and the number of deleted cache entries."""
 
     threads: frozenset[str]
     entries: int
@@ -191,7 +190,7 @@ def erase_from_workspace(workspace: Workspace, tenant: str, threads: Iterable[st
 
     A damaged entry has no known thread, is of no use, and is deleted too.
 
-    Raises: Unavailable: a run of one of the threads is in progress.
+    Raises: Unavailable: a run in one thread is in progress.
     """
     wanted = set(threads)
     found: set[str] = set()

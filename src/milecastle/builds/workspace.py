@@ -1,8 +1,8 @@
-"""The workspace: the folder that holds runs, checkpoints of nodes, cache and traces.
+"""The workspace: a folder with runs, node checkpoints, cache and traces.
 
 ::
 
-    runs/<run-id>/run.json                  the record of a run
+    runs/<run-id>/run.json                  a run's record
     runs/<run-id>/failure.json              why it did not end well
     runs/<run-id>/checkpoints/<node>.json   a node that was complete in it
     runs/<run-id>/nodes.json                what it took over; once it ended, all of them
@@ -12,8 +12,8 @@
 
 It may be the folder of a file store, whose threads are beside these. Anything else in it is
 refused: a folder that something else writes to is not one to rely on, and a link would lead out of
-it. Temporary files that a death left behind do not matter. Everything is written atomically and
-durably and read strictly. The names of nodes are escaped as those of threads are.
+it. Temporary files a death left behind do not matter. Everything is written atomically and
+durably and read strictly. Node names are escaped like thread names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OF_RUN: Final = (
 
 
 def unauthorised(workspace: Path) -> list[str]:
-    """What is in a workspace and does not belong there; the workspace itself, if not a folder."""
+    """Foreign files in a workspace; the workspace itself if not a folder."""
     try:
         return sorted(_found(workspace))
     except FileNotFoundError:
@@ -97,7 +97,6 @@ def _found(workspace: Path) -> Iterator[str]:
 def _wrong_below(
     folder: Path | str, name: str, fits: Callable[[os.DirEntry[str]], bool]
 ) -> Iterator[str]:
-    """``_wrong`` for a folder that need not be there; a link is reported where it is."""
     path = Path(folder) / name
     if path.is_dir() and not path.is_symlink():
         yield from _wrong(path, fits)
@@ -131,13 +130,12 @@ def _is_file(pattern: str) -> Callable[[os.DirEntry[str]], bool]:
 
 
 def _is_shelf(entry: os.DirEntry[str]) -> bool:
-    """A folder of the cache: the first two digits of the names in it."""
     is_named = re.fullmatch("[0-9a-f]{2}", entry.name) is not None
     return is_named and entry.is_dir(follow_symlinks=False)
 
 
 def _is_run(entry: os.DirEntry[str]) -> bool:
-    """The folder of a run, the lock of a thread, or what a deletion has not finished."""
+    """A run's folder, a thread's lock, or an unfinished deletion."""
     if entry.is_dir(follow_symlinks=False):
         return not entry.name.startswith(".") or entry.name.endswith(".gone")
     is_lock = entry.name.startswith(".") and entry.name.endswith(".lock")
@@ -149,7 +147,6 @@ def _is_trace(entry: os.DirEntry[str]) -> bool:
 
 
 def _folders(folder: Path) -> Iterator[str]:
-    """The folders in a folder, except hidden ones."""
     try:
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -164,7 +161,7 @@ _ids: Final = IdMaker()
 class Workspace:
     """A workspace at ``path``; declared files lie under ``root``, by default the folder above it.
 
-    ``cache_limit`` is how many bytes the cache may hold before what no run needs is evicted.
+    ``cache_limit`` is the cache's size in bytes before unneeded entries are evicted.
     """
 
     def __init__(
@@ -183,11 +180,11 @@ class Workspace:
         self._runs = self.path / "runs"
 
     def unauthorised(self) -> list[str]:
-        """What is in the workspace and does not belong there, or the workspace, if not a folder."""
+        """Foreign files in the workspace, or the workspace itself if not a folder."""
         return unauthorised(self.path)
 
     def recorder(self) -> Workspace:
-        """Where runs are recorded: here, or beside, if this is something else than a folder."""
+        """Place for run records: here, or beside, if this is not a folder."""
         if self.path.is_dir() or not os.path.lexists(self.path):
             return self
         return Workspace(self.path.with_name(f"{self.path.name}.refused"), root=self.root)
@@ -205,7 +202,7 @@ class Workspace:
         return self.path / "trace" / f"{file_name(run_id)}.jsonl"
 
     def checkpoint_path(self, run_id: str, node: str) -> Path:
-        """Where the checkpoint of a node is, if it was complete in the run."""
+        """A node's checkpoint file, if it completed in the run."""
         return self.run_folder(run_id) / "checkpoints" / f"{file_name(node)}.json"
 
     def log_path(self, run_id: str, node: str) -> Path:
@@ -216,8 +213,8 @@ class Workspace:
     def holding(self, key: ThreadKey, *, wait: float = 10.0) -> Generator[int]:
         """Keep every other run of this thread away; gives the file whose lock says so.
 
-        Commands inherit it, so the lock outlives a process that was killed for as long as a
-        command that it started is still at work.
+        Commands inherit it, so the lock outlives a process killed for as long as a
+        command it started is still at work.
         """
         make_folders(self._runs)
         name = f".{file_name(f'{key.tenant}-{key.thread}')}.lock"
@@ -235,28 +232,28 @@ class Workspace:
             os.close(fd)
 
     def write_run(self, record: RunRecord) -> None:
-        """Write the record of a run, durably."""
+        """Write a run's record durably."""
         self._write(record.key, record.run_id, "run.json", RunShape.of(record))
 
     def write_failure(self, key: ThreadKey, failure: Failure) -> None:
-        """Write why a run did not end well, durably."""
+        """Write a run's failure durably."""
         self._write(key, failure.run_id, "failure.json", FailureShape.of(failure))
 
     def write_nodes(self, run_id: str, nodes: Iterable[NodeCheckpoint], *, ended: bool) -> None:
-        """Write which nodes a run took over, or, at its end, all that are complete in it."""
+        """Write the nodes a run took over, or, at its end, all completed ones."""
         path = self._nodes_path(run_id)
         make_folders(path.parent)
         put(path, msgspec.json.encode(RunNodes(format=FORMAT, ended=ended, nodes=tuple(nodes))))
 
     def write_checkpoint(self, checkpoint: NodeCheckpoint) -> None:
-        """Write that a node is complete, durably."""
+        """Write a node's checkpoint durably."""
         path = self.checkpoint_path(checkpoint.run_id, checkpoint.node)
         if not path.parent.is_dir():
             make_folders(path.parent)
         put(path, encode(checkpoint))
 
     def run(self, run_id: str) -> RunRecord | None:
-        """The record of a run; ``Corrupted`` if it does not decode."""
+        """A run's record; ``Corrupted`` if it cannot be decoded."""
         try:
             found = decode(self.run_folder(run_id) / "run.json", RunFile)
         except FileNotFoundError:
@@ -264,7 +261,7 @@ class Workspace:
         return found.record(ThreadKey(found.tenant, found.thread))
 
     def failure(self, run_id: str) -> Failure | None:
-        """Why a run did not end well, if it did not."""
+        """A run's failure, if any."""
         try:
             return decode(self.run_folder(run_id) / "failure.json", FailureFile).failure()
         except FileNotFoundError:
@@ -273,7 +270,7 @@ class Workspace:
     def runs(
         self, problems: list[str], *, newest: bool = False, before: str | None = None
     ) -> Iterator[RunRecord]:
-        """Every run that is recorded, the oldest id first. What does not decode is a problem.
+        """Every recorded run, by id, oldest first. An undecodable file is a problem.
 
         ``newest``: the newest id first; ``before``: only those with an older id.
         """
@@ -294,11 +291,11 @@ class Workspace:
             yield found.record(ThreadKey(found.tenant, found.thread))
 
     def has_plan(self, run_id: str) -> bool:
-        """Whether this is a file run that got as far as a plan."""
+        """True for a file run that got as far as a plan."""
         return self._nodes_path(run_id).exists()
 
     def checkpoints(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
-        """Every node that was complete in a run, made by it or taken over."""
+        """Nodes completed in a run, executed or taken over."""
         found: dict[str, NodeCheckpoint] = {}
         ended = False
         try:
@@ -315,7 +312,7 @@ class Workspace:
         return found
 
     def intact_checkpoints(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
-        """``checkpoints``, without those of nodes made by the run whose own file says otherwise."""
+        """``checkpoints`` without nodes whose own file says otherwise."""
         found = self.checkpoints(run_id, problems)
         return {
             name: one
@@ -336,7 +333,6 @@ class Workspace:
         return False
 
     def _one_by_one(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
-        """The checkpoints of a run that died: those that it had written by then."""
         found: dict[str, NodeCheckpoint] = {}
         folder = self.run_folder(run_id) / "checkpoints"
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -352,7 +348,7 @@ class Workspace:
         return self.run_folder(run_id) / "nodes.json"
 
     def trace(self, run_id: str, problems: list[str]) -> dict[str, TraceEvent]:
-        """The last thing that became of each node in a run."""
+        """Each node's last trace event in a run."""
         try:
             return read_trace(self.trace_path(run_id))
         except Corrupted as error:

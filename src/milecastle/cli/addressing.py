@@ -1,4 +1,4 @@
-"""How users address threads, checkpoints and runs.
+"""Addresses for threads, checkpoints and runs.
 
 ``demo`` is a thread, or its head; ``demo@2`` its checkpoint with seq 2; ``demo@019a...`` the one
 whose id starts with that. A thread whose own name is ``joe@2`` is found by its whole name, unless
@@ -24,7 +24,6 @@ from milecastle.support.printable import is_unsafe
 
 
 def command_text(verb: str, *words: str, app: str | None = None) -> str:
-    """A call of ``milecastle`` that can be pasted into a shell."""
     options = ["--app", app] if app else []
     # A name that looks like an option must come after `--`, and options before that.
     parts = (
@@ -44,7 +43,6 @@ def _quoted(word: str) -> str:
 
 
 def bash_word(text: str) -> str:
-    """Text as bash reads it back, whether a quotation is open before it or not."""
     return "".join(char if char.isalnum() or char in "_@%+=:,./-" else f"\\{char}" for char in text)
 
 
@@ -55,8 +53,6 @@ _PAGE = 1000
 
 
 class CheckpointAddress(NamedTuple):
-    """A checkpoint that exists."""
-
     key: ThreadKey
     seq: int
     is_head: bool = False
@@ -85,7 +81,6 @@ def find_thread(store: Store, tenant: str, text: str) -> ThreadKey:
 
 
 def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterator[ThreadKey]:
-    """Every thread of a tenant, or the named ones, including those of subgraphs."""
     for text in named:
         key = find_thread(store, tenant, text)
         yield key
@@ -95,7 +90,7 @@ def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterato
 
 
 def has_thread(store: Store, key: ThreadKey) -> bool:
-    """Whether a thread of exactly this name has checkpoints or runs."""
+    """True if a thread with exactly this name has checkpoints or runs."""
     return store.head(key) is not None or bool(store.runs(key, limit=1))
 
 

@@ -14,7 +14,7 @@ _MOST = 50
 class QuotingBash(BashComplete):
     """Completion for bash that inserts names as words, whatever they contain.
 
-    The script that click has expands each name as bash expands an unquoted variable.
+    The script click has expands each name as bash expands an unquoted variable.
     """
 
     source_template = r"""
@@ -41,7 +41,6 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 def register_bash() -> None:
-    """Let click use it."""
     add_completion_class(QuotingBash)
 
 

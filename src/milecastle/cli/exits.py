@@ -33,5 +33,5 @@ _CODES: Final[tuple[tuple[type[MilecastleError], int], ...]] = (
 
 
 def code_of(error: MilecastleError) -> int:
-    """The exit code of an error: the first matching line of the table."""
+    """Exit code for an error: the first matching table line."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

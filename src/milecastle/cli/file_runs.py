@@ -1,6 +1,6 @@
 """Graphs whose nodes declare files, built and planned in a workspace.
 
-The workspace is ``--workspace``; the one that the app was compiled with; or the folder of a
+The workspace is ``--workspace``; the one the app was compiled with; or the folder of a
 ``file://`` store. Unless the app says otherwise, declared files are in the current folder.
 """
 
@@ -45,19 +45,17 @@ _BUILD_OPTIONS = (
 
 
 def build_options(command: F) -> F:
-    """What ``build`` and ``plan`` take."""
     for option in reversed(_BUILD_OPTIONS):
         command = option(command)
     return command
 
 
 def declares_files(app: App[Any]) -> bool:
-    """Whether any node declares inputs, outputs or a cache."""
+    """True if any node declares inputs, outputs or a cache."""
     return any(files_of(node.function) is not None for node in app.graph.nodes.values())
 
 
 def find_workspace(session: Session, app: App[Any] | None, folder: str | None) -> Workspace | None:
-    """The workspace that was named, the app's, or the folder of a file store."""
     if folder:
         return Workspace(folder, root=session.folder)
     if app is not None and app.workspace is not None:
@@ -70,7 +68,7 @@ def find_workspace(session: Session, app: App[Any] | None, folder: str | None) -
 def file_run(
     session: Session, app: App[Any], thread: str | None, folder: str | None, mode: Mode
 ) -> FileRun:
-    """The file run of a graph; a graph that cannot be one is recorded as a failed run."""
+    """A graph's file run; a graph that cannot be one is recorded as a failed run."""
     workspace = find_workspace(session, app, folder)
     if workspace is None:
         raise click.UsageError(
@@ -89,13 +87,12 @@ def file_run(
 
 
 def print_plan(session: Session, thread: str, plan: Plan) -> int:
-    """Print what would be done and why; return the exit code."""
+    """Print a plan with reasons; return the exit code."""
     session.report(plan_document(thread, plan), plan.lines())
     return OK if plan.verdict else REFUSED
 
 
 def print_file_result(session: Session, key: ThreadKey, mode: Mode, result: FileResult) -> None:
-    """Print what a file run did."""
     document = FileRunDocument(
         tenant=key.tenant,
         thread=key.thread,

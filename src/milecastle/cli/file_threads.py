@@ -1,8 +1,4 @@
-"""File runs among the threads, for commands that list and show.
-
-Their records are in a workspace: the one of ``--workspace``, the app's, or the folder of a file
-store, whose own runs are in the same folder and are distinguished by their log.
-"""
+"""Print nodes completed by the thread's runs."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ class SearchedPlaces(NamedTuple):
 
 
 def print_file_run(session: Session, document: FileShowDocument) -> None:
-    """Print one run with its completed nodes."""
+    """The run for ``thread`` or ``thread@run-id``; ``None`` if there is no such thread."""
     if session.as_json:
         print_document(document)
         return
@@ -51,7 +47,6 @@ def print_file_run(session: Session, document: FileShowDocument) -> None:
 
 
 def print_file_history(session: Session, thread: str, lines: tuple[NodeLine, ...]) -> None:
-    """Print nodes that runs of the thread completed."""
     if session.as_json:
         tenant = session.tenant
         print_document(FileHistoryDocument(tenant=tenant, thread=thread, nodes=lines))
@@ -60,7 +55,7 @@ def print_file_history(session: Session, thread: str, lines: tuple[NodeLine, ...
 
 
 def open_source(session: Session, folder: str | None) -> SearchedPlaces:
-    """The store and the workspace of this call.
+    """The store and this call's workspace.
 
     Raises:
         click.UsageError: neither is given.
@@ -88,7 +83,6 @@ def find_file_run(files: FileThreads, address: str) -> RunRecord | None:
 
 
 def no_thread(session: Session, thread: str) -> InvalidRequest:
-    """The error for an unknown name."""
     return InvalidRequest(
         f"there is no thread '{thread}' in tenant '{session.tenant}': `milecastle ls` lists them"
     )

@@ -50,7 +50,6 @@ def check_reference(reference: str) -> tuple[str, str | None]:
 
 
 def _meant(reference: str) -> str:
-    """A suggestion for demo.py, demo/flow.py:app, demo."""
     place, _, attribute = reference.partition(":")
     module = place.removesuffix(".py").replace("/", ".").replace("\\", ".").strip(".")
     guess = f"{module}:{attribute or 'app'}"
@@ -58,15 +57,7 @@ def _meant(reference: str) -> str:
 
 
 def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
-    """The apps or graphs of a reference, at least one; a factory is called.
-
-    An attribute may be a list. ``demo`` means ``demo:app``, or every app of a module without one.
-
-    Raises:
-        click.UsageError: the reference is malformed.
-        DefinitionError: it is a graph with problems.
-        LoadError: it cannot be imported, or is something else.
-    """
+    """A module's apps, or its graphs if it has no app."""
     name, attribute = check_reference(reference)
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -91,7 +82,6 @@ def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
 
 
 def _apps_of(module: ModuleType) -> list[Any]:
-    """Every app of a module, or if it has none, every graph."""
     for kind in (App, StateGraph):
         found: list[Any] = [one for one in vars(module).values() if isinstance(one, kind)]
         if found:
@@ -101,7 +91,7 @@ def _apps_of(module: ModuleType) -> list[Any]:
 
 @contextmanager
 def _nothing_runs(name: str) -> Generator[None]:
-    """Refuse a module that runs a graph on import: inspecting it would run it."""
+    """Refuse a module running a graph on import: inspecting it would run it."""
 
     def refuse(*_: object) -> NoReturn:
         frames = traceback.extract_stack()[:-1]
@@ -161,7 +151,6 @@ def _failure(what: str, error: BaseException) -> LoadError:
 
 
 def _place(error: BaseException) -> str:
-    """The failing line of the user's code."""
     if isinstance(error, SyntaxError):
         return f"\n  {error.filename}:{error.lineno}: {(error.text or '').strip()}"
     frames = [

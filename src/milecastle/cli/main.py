@@ -1,8 +1,4 @@
-"""The command ``milecastle``: a group whose verbs are imported when they are used.
-
-``--help`` imports no verb: the table below describes each, and a test compares the table with the
-verbs themselves.
-"""
+"""A group loading a verb on use."""
 
 from __future__ import annotations
 
@@ -65,11 +61,9 @@ class LazyGroup(click.Group):
     """A group that knows its verbs by name and loads one on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs, in the order of the table."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one verb."""
         if cmd_name not in VERBS:
             return None
         place = f"milecastle.cli.verbs.{cmd_name.replace('-', '_')}"
@@ -78,7 +72,6 @@ class LazyGroup(click.Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs without loading any."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
@@ -115,7 +108,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
         # A state may contain characters that the terminal cannot show; printing must not fail.
         if isinstance(stream, io.TextIOWrapper):

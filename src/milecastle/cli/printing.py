@@ -1,12 +1,4 @@
-"""Printing: tables and JSON. No other module of the command line writes to a stream.
-
-Rules:
-
-- Each line and each cell is one line: control sequences and newlines are escaped.
-- Nothing is truncated, except ids in tables and lines of ``show`` in a terminal.
-- Colour and rich tables are for terminals, and never when ``NO_COLOR`` is set; piped output is
-  plain text in columns.
-"""
+"""Reports progress, but not for short work."""
 
 from __future__ import annotations
 
@@ -39,7 +31,6 @@ class ProgressReport:
         self._count = 0
 
     def at(self, place: str) -> None:
-        """Count one more."""
         self._count += 1
         now = self._clock()
         if now - self._said >= _EVERY:
@@ -47,7 +38,7 @@ class ProgressReport:
             say(f"{self._what}: {self._count} done, now {place}")
 
     def over(self, items: Iterable[T], name: Callable[[T], str] = str) -> Iterator[T]:
-        """Iterate over items and report progress."""
+        """True if stdout is a terminal and colour is not disabled."""
         for item in items:
             yield item
             self.at(name(item))
@@ -71,17 +62,17 @@ _COLOURS = {
 
 
 def wants_colour() -> bool:
-    """Whether stdout is a terminal and colour is not disabled."""
+    """True if stdout is a terminal and colour is not disabled."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_document(document: msgspec.Struct) -> None:
-    """Print the document of ``--json``."""
+    """Print lines on stdout; True if any was truncated to ``width``."""
     click.echo(as_json(msgspec.to_builtins(document), indent=2))
 
 
 def print_lines(lines: Iterable[str], width: int | None = None) -> bool:
-    """Print lines on stdout; return whether any was truncated to ``width``."""
+    """Columns of stdout; ``None`` if it is not a terminal."""
     cut = False
     for line in map(printable, lines):
         shown = line if width is None else fitting(line, width)
@@ -91,7 +82,7 @@ def print_lines(lines: Iterable[str], width: int | None = None) -> bool:
 
 
 def terminal_width() -> int | None:
-    """How many columns stdout has; ``None`` if it is not a terminal."""
+    """A line, truncated with an ellipsis if too long."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -112,7 +103,7 @@ def fitting(line: str, width: int) -> str:
 
 
 def say(*lines: str) -> None:
-    """Print a message on stderr."""
+    """A count with its noun: 1 thread, 2 threads."""
     for line in lines:
         click.echo(printable(line), err=True)
 
@@ -123,7 +114,6 @@ def counted(number: int, what: str) -> str:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns, as wide as needed. Ids are as short as possible."""
     table = [[printable(cell) for cell in row] for row in rows]
     for at, name in enumerate(head):
         if name in _IDS:
@@ -142,7 +132,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def shortest_length(ids: Sequence[str]) -> int:
-    """The length that makes ids unique here, and their times distinct from most others."""
+    """A cell's colour: statuses and verdicts have one, on a colour terminal."""
     known, length = set(ids), _TIME_OF_ID
     while len({id[:length] for id in known}) < len(known):
         length += 1
@@ -187,7 +177,6 @@ def print_facts(facts: Mapping[str, str], width: int | None = None) -> bool:
 
 
 def print_state(values: Any, width: int | None = None) -> bool:
-    """Print a state, one channel per line, values as JSON; return whether any was truncated."""
     found = plain(values)
     if not isinstance(found, dict):
         return print_lines([as_json(found)], width)
@@ -196,7 +185,6 @@ def print_state(values: Any, width: int | None = None) -> bool:
 
 
 def print_failure(failure: FailureLine) -> None:
-    """Print why a run failed."""
     place = f"node {failure.node}" if failure.node else "no node"
     again = "resumable" if failure.resumable else "not resumable"
     print_lines([f"failure  {failure.failure_class}, {again}, {place}, attempt {failure.attempt}"])

@@ -1,4 +1,4 @@
-"""Questions that nodes asked, and the answers and JSON that people type."""
+"""Questions nodes asked, and the answers and JSON people type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false"
 
 
 def question_text(line: QuestionLine) -> str:
-    """A question as text."""
     asked = line.question if isinstance(line.question, str) else as_json(line.question)
     shown = "" if line.show is None else f"  {as_json(line.show)}"
     refused = f"  (refused: {line.refused})" if line.refused else ""
@@ -46,7 +45,6 @@ def choose(thread: str, interrupts: Iterable[Interrupt], given: str | None) -> I
 
 
 def parse_answer(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """The typed answer in the type of the question: text as it is, yes and no for a bool."""
     wanted = (schema or {}).get("type")
     if wanted == "string":
         return text
@@ -56,7 +54,6 @@ def parse_answer(text: str, schema: Mapping[str, Any] | None) -> Any:
 
 
 def parse_loosely(text: str) -> Any:
-    """JSON if valid, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:

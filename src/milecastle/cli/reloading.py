@@ -1,15 +1,4 @@
-"""Serving again whenever the code changes: the two processes of ``milecastle dev``.
-
-Rules:
-
-- The parent runs no code of the user, so no mistake in it ends the parent.
-- The socket is the parent's: connections that arrive during a restart wait until it is over.
-- The token stays the same, so browsers stay logged in. It is in the environment of the child, and
-  not in its command line, which every user of the machine can read.
-- The child stops when the parent ends, also if that was killed: then a pipe between them closes.
-- Ctrl-C and SIGTERM are counted, and looked at between other things. An exception would be lost
-  where Python ignores them, such as in finalizers, and would leave a child that is being started.
-"""
+"""True for a folder with user code: not hidden, not installed."""
 
 from __future__ import annotations
 
@@ -45,7 +34,7 @@ Stamps = Mapping[str, tuple[int, int]]
 
 
 def watched(folder: Path) -> Stamps:
-    """Time and size of each file of code under a folder."""
+    """The first new, changed or removed file; ``None`` if there is none."""
     return dict(_stamps(folder))
 
 
@@ -63,26 +52,24 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _is_own(place: str, name: str) -> bool:
-    """Whether a folder has code of the user: not hidden, not installed."""
     is_skipped = name.startswith(".") or name in _SKIPPED
     return not is_skipped and not Path(place, name, "pyvenv.cfg").exists()
 
 
 def changed(before: Stamps, after: Stamps) -> str | None:
-    """The first file that is new, was changed or was removed; ``None`` if there is none."""
+    """The parent's gift; ``None`` without one. From now on this process ends with the parent."""
     different = {name for name, _ in before.items() ^ after.items()}
     return min(different, default=None)
 
 
 class DevSeat(msgspec.Struct, frozen=True):
-    """What the parent gave to this process: the socket to serve, and the token."""
+    """Counts Ctrl-C and SIGTERM in its block."""
 
     socket: Any
     token: str
 
 
 def take_dev_seat() -> DevSeat | None:
-    """What a parent gave; ``None`` without one. From now on this process ends with the parent."""
     given = os.environ.pop(_SEAT, None)
     if given is None:
         return None
@@ -99,21 +86,19 @@ def _end_with_parent(pipe: int) -> None:
 
 
 class Interrupts:
-    """How often Ctrl-C was pressed, or SIGTERM received, in its block."""
+    """Counts Ctrl-C and SIGTERM in its block."""
 
     def __init__(self) -> None:
         self.count = 0
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        """Count from now on, unless a signal is to be ignored."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._received)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Handle signals as before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -138,7 +123,7 @@ class Reloader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Run until SIGTERM or Ctrl-C."""
+        """Wait for a file change and return it; ``None`` if interrupted."""
         reader, writer = os.pipe()
         try:
             while not self._interrupts.count:
@@ -164,7 +149,7 @@ class Reloader:
         )
 
     def _wait(self, before: Stamps) -> str | None:
-        """Wait until a file changes; which one. ``None`` if it is interrupted."""
+        """Let the child stop; after a while, or on another Ctrl-C, kill it."""
         has_ended = False
         while True:
             time.sleep(_EVERY)

@@ -1,7 +1,4 @@
-"""Running a graph from the command line: progress and trace on stderr, the result on stdout.
-
-Ctrl-C ends the run at its last commit, and prints how to continue.
-"""
+"""Options for every verb running something."""
 
 from __future__ import annotations
 
@@ -65,12 +62,10 @@ take_over_option = click.option(
 
 
 def run_options(command: F) -> F:
-    """The options of every verb that runs something."""
     return _with_options(command, _RUN_OPTIONS)
 
 
 def input_options(command: F) -> F:
-    """The options of every verb that starts a run with an input."""
     return _with_options(command, _INPUT_OPTIONS)
 
 
@@ -81,12 +76,10 @@ def _with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 
 def options_of(max_steps: int | None, timeout: float | None) -> ExecutionOptions:
-    """What the flags set for this call."""
     return ExecutionOptions(max_steps=max_steps, timeout=timeout)
 
 
 def read_input(given: str | None) -> dict[str, Any]:
-    """The value of ``--input``: a JSON object, given directly, in a ``@FILE`` or on stdin."""
     if not given:
         return {}
     if given == "-":
@@ -102,7 +95,7 @@ def read_input(given: str | None) -> dict[str, Any]:
 def finish(
     session: Session, planned: PlannedRun | Result[Any], *, trace: bool, reference: str | None
 ) -> None:
-    """Perform a run, print what came of it, and leave with the right exit code."""
+    """An event as a line: never a state value."""
     app = session.app()
     key = planned.key if isinstance(planned, PlannedRun) else planned.thread
     try:
@@ -122,7 +115,6 @@ def finish(
 
 
 def _driven(app: App[Any], planned: PlannedRun, trace: bool) -> Result[Any]:
-    """Perform the run and report events."""
     progress = ProgressReport("running")
     events = planned.events()
     while True:
@@ -145,7 +137,6 @@ def _traced(event: Event) -> str:
 
 
 def go_on_hint(app: App[Any], key: ThreadKey | None, reference: str | None) -> str:
-    """The command that resumes a thread."""
     if key is None or not app.has_store:
         return " Nothing was saved: the app has no store."
     return f" Continue with: {command_text('resume', key.thread, app=reference)}"
@@ -179,12 +170,11 @@ def _where(result: Result[Any]) -> str:
 
 
 def shared_store(session: Session) -> ClaimStore:
-    """The store of this call, if workers can share it."""
+    """This call's store, if workers can share it."""
     return require_shared(session.store())
 
 
 def print_handle(session: Session, handle: Handle[Any]) -> None:
-    """Print what became of a run that was handed over."""
     key = handle.thread
     session.report(
         submit_document(handle), [f"thread {key.thread}: run {handle.run_id} is {handle.status}"]

@@ -1,8 +1,4 @@
-"""A session: the options of one call of the command line, and what it opened.
-
-Which store, first found wins: ``--store``; the store that the app was compiled with; the
-environment; pyproject.toml; ``runs.db`` in this folder, if it is there.
-"""
+"""A URL without possible passwords; for a malformed URL, nearly nothing is shown."""
 
 from __future__ import annotations
 
@@ -42,7 +38,6 @@ _USER = re.compile(r"([\w.%+-]*)(:.*)?", flags=re.DOTALL)
 
 
 def masked(url: str) -> str:
-    """A URL without anything that may be a password: for a malformed URL, nearly everything."""
     scheme, found, rest = url.partition("://")
     if not found and re.fullmatch(r"[\w./ -]+\.toml", url):  # the file of a map
         return url
@@ -61,7 +56,6 @@ def masked(url: str) -> str:
 
 
 def path_of(url: str) -> Path | None:
-    """The file or folder of a store that has one."""
     scheme, _, rest = url.partition("://")
     place = unquote(rest.partition("?")[0])
     if scheme == "sqlite" and place.startswith("/"):
@@ -72,11 +66,7 @@ def path_of(url: str) -> Path | None:
 
 
 def check_place(url: str) -> None:
-    """Refuse a store that does not exist: reading must not create one.
-
-    Raises:
-        Unavailable: there is no such file or folder.
-    """
+    """The store with its keys first, if any, then without; never empty."""
     if url.partition("://")[0] == "memory":
         raise click.UsageError(
             "a memory:// store exists only inside its process: there is nothing to inspect"
@@ -93,7 +83,7 @@ T = TypeVar("T")
 
 
 def keepers_of(session: Session, types: Iterable[Any] = ()) -> list[CheckpointStore]:
-    """The store with its keys first, if there are any, then without; never empty."""
+    """Do something with the keys, or without where the thread is not encrypted."""
     store, types = session.store(), list(types)
     keyring = session.keyring()
     found = [CheckpointStore(store, types=types)]
@@ -103,7 +93,7 @@ def keepers_of(session: Session, types: Iterable[Any] = ()) -> list[CheckpointSt
 
 
 def with_keys(keepers: list[CheckpointStore], work: Callable[[CheckpointStore], T]) -> T:
-    """Do something with the keys, or without where the thread is not encrypted."""
+    """One call: its flags, settings, store and app."""
     for keeper in keepers[:-1]:
         try:
             return work(keeper)
@@ -120,7 +110,7 @@ _USUAL_TENANT = "default"
 
 
 class Session:
-    """One call: its flags, the settings around it, the store and the app that it opened."""
+    """One call: its flags, the settings around it, the store and the app it opened."""
 
     def __init__(
         self,
@@ -146,20 +136,18 @@ class Session:
 
     @property
     def settings(self) -> ProjectSettings:
-        """The settings of the environment and pyproject.toml."""
         if self._settings is None:
             self._settings = read_settings(self.folder)
         return self._settings
 
     @property
     def app_reference(self) -> str | None:
-        """The app, from this call or a setting."""
         found = self.settings.app
         return " ".join(self.typed_apps) or (found.value if found else None)
 
     @property
     def named_app(self) -> str | None:
-        """The app that the user named, in this call or by the environment.
+        """The app the user named, in this call or by the environment.
 
         A verb that only reads imports no other app: no file in a folder makes ``ls`` run code.
         """
@@ -169,12 +157,11 @@ class Session:
 
     @property
     def typed_app(self) -> str | None:
-        """The app, if it was named in this call, so that a repeated command names it too."""
+        """The app, if named in this call, so a repeated command names it too."""
         return " ".join(self.typed_apps) or None
 
     @property
     def tenant(self) -> str:
-        """The tenant of the threads."""
         if self.typed_tenant:
             return self.typed_tenant
         own = self._app.tenant if self._app else _USUAL_TENANT
@@ -182,18 +169,15 @@ class Session:
         return own if own != _USUAL_TENANT or found is None else found.value
 
     def key(self, thread: str) -> ThreadKey:
-        """A thread of the tenant."""
         return ThreadKey(self.tenant, thread)
 
     def report(self, document: msgspec.Struct, lines: Iterable[str]) -> None:
-        """Print a document with ``--json``, else lines."""
         if self.as_json:
             print_document(document)
         else:
             print_lines(lines)
 
     def url(self) -> Setting | None:
-        """The store, from a flag or setting, or the default file."""
         if self.typed_store:
             return Setting(self.typed_store, "--store")
         if self.settings.store:
@@ -227,7 +211,7 @@ class Session:
 
     @property
     def refused_file(self) -> str:
-        """The ignored settings and why, to be added to a message; "" if there are none."""
+        """Ignored settings with the reason, for messages; "" if none."""
         path = self.settings.refused
         return f" ({path} is ignored: it, or its folder, belongs to another user)" if path else ""
 
@@ -240,12 +224,12 @@ class Session:
         return app.store
 
     def open(self, url: str) -> Store:
-        """Open a store, with the object storage of the settings, to be closed at the end."""
+        """Open a store with the configured object storage; closed at the end."""
         objects = self.settings.objects
         return self._opening(with_objects(find_store(url), objects.value if objects else None))
 
     def open_bare(self, url: str) -> Store:
-        """Open a store without object storage: that of the settings belongs to another store."""
+        """Open a store without object storage: the configured one belongs to another store."""
         return self._opening(find_store(url))
 
     def _opening(self, store: Store) -> Store:
@@ -253,7 +237,7 @@ class Session:
         return store
 
     def unopened(self, url: str) -> Unopened | None:
-        """What can be asked about a store without opening it; else, of the store, opened."""
+        """Information about a store without opening it; else the opened store."""
         found = find_unopened(url)
         if found is None:
             return self.open(url).maintenance
@@ -261,7 +245,6 @@ class Session:
         return found
 
     def app(self) -> App[Any]:
-        """The one app that this call names, with its store."""
         if self._app is None:
             found = self._load()
             if len(found) > 1:
@@ -274,7 +257,6 @@ class Session:
         return self._app
 
     def apps(self) -> list[App[Any]]:
-        """All apps that this call names, on one store."""
         found = on_one_store(self._load())
         self._app = found[0]
         return found
@@ -309,13 +291,12 @@ class Session:
         return found
 
     def _open_once(self, url: str) -> Store:
-        """The store at this URL, the same for all apps of this call."""
         if url not in self._shared:
             self._shared[url] = self.open(url)
         return self._shared[url]
 
     def with_usual_store(self, app: App[Any]) -> App[Any]:
-        """The app; if nothing gave it a store, on the default file, which is created."""
+        """The app; without a store, on the default file, which is created."""
         if app.has_store:
             return app
         return with_store(app, self._open_once(f"sqlite:///{_USUAL_FILE}"))
@@ -333,7 +314,7 @@ class Session:
         return self._keyring
 
     def decode(self, key: ThreadKey, chain: Chain) -> Decoded:
-        """The state at the end of a chain; with the app's types if this call names the app."""
+        """The state at a chain's end; typed if this call names the app."""
         return decode(key, chain, self.app().graph if self.typed_app else None, self.keyring)
 
     @contextmanager
@@ -351,14 +332,13 @@ class Session:
         return masked(found.value) if found else "the app's store"
 
     def close(self) -> None:
-        """Close what was opened."""
         for store in self._opened:
             with suppress(MilecastleError):
                 store.close()
 
 
 def end_abandoned(session: Session) -> None:
-    """End the process at once: a sync node cannot be stopped, and Python would wait for its end."""
+    """End the process at once: a sync node cannot be stopped, and Python would wait for it."""
     session.close()
     logging.shutdown()
     sys.stdout.flush()

@@ -27,7 +27,7 @@ from milecastle.ports.store import Batch, Store
 def load_or_record(
     session: Session, thread: str | None, *, folder: str | None = None, mode: Mode = "incremental"
 ) -> App[Any]:
-    """The app; if it cannot be loaded, the failure is recorded if possible."""
+    """The app; a loading failure is recorded if possible."""
     try:
         return session.app()
     except (LoadError, DefinitionError) as error:
@@ -40,7 +40,6 @@ def load_or_record(
 def _record_unloadable(
     session: Session, thread: str, folder: str | None, mode: Mode, error: BaseException
 ) -> None:
-    """Write only a failure record of class ``graph``."""
     if folder:
         with suppress(OSError):
             workspace = Workspace(folder, root=session.folder)
@@ -69,7 +68,7 @@ def _record_in_store(session: Session, thread: str, mode: Mode, error: BaseExcep
 def commit_unloadable(
     store: Store, key: ThreadKey, mode: Mode, error: BaseException, clock: Clock
 ) -> RunRecord:
-    """Commit the record of a run whose graph could not be loaded because of ``error``."""
+    """Commit a run record for a graph that could not be loaded because of ``error``."""
     newest = next(iter(store.runs(key, limit=1)), None)
     head = store.head(key)
     now = clock.now()

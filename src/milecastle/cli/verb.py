@@ -1,4 +1,4 @@
-"""What all verbs share: ``--store``, ``--tenant``, ``--json``, ``--debug``, and how they fail.
+"""Shared by all verbs: ``--store``, ``--tenant``, ``--json``, ``--debug``, and how they fail.
 
 Rules:
 
@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def stored_app(session: Session) -> tuple[App[Any], Store]:
-    """The app, which must have a store, and the store."""
+    """The app and its store, which it must have."""
     app = session.app()
     if not app.has_store:
         raise click.UsageError("the app has no store, so it has no threads: set one with --store")
@@ -45,7 +45,6 @@ def stored_app(session: Session) -> tuple[App[Any], Store]:
 
 
 def print_written(session: Session, written: CheckpointMetadata, what: str) -> None:
-    """Print the checkpoint that was written."""
     key = written.key
     if session.as_json:
         line = checkpoint_line(written)
@@ -74,20 +73,17 @@ app_option = click.option(
 
 
 def app_argument(command: F) -> F:
-    """``--app``, or the same by position: for verbs that have no other argument."""
+    """``--app``, or the same by position: for verbs without another argument."""
     named = click.argument("references", metavar="[MODULE[:ATTRIBUTE]]", nargs=-1)
     return named(app_option(command))
 
 
 def apps_argument(command: F) -> F:
-    """``app_argument`` for verbs that take several apps."""
     named = click.argument("references", metavar="[MODULE[:ATTRIBUTE]]...", nargs=-1)
     return named(app_option(command))
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn ``function(session, **given)`` into a verb."""
-
     @functools.wraps(function)
     def called(
         *, store: str | None, tenant: str | None, as_json: bool, debug: bool, **given: Any
@@ -160,7 +156,6 @@ def _line(error: Exception, code: int, name: str | None, message: str) -> ErrorL
 
 
 def problem_line(problem: Problem) -> ProblemLine:
-    """A problem of a graph as JSON."""
     place = problem.place
     return ProblemLine(
         code=problem.code,
@@ -172,7 +167,6 @@ def problem_line(problem: Problem) -> ProblemLine:
 
 
 def _cause(cause: BaseException) -> list[str]:
-    """The exception of the user's node, and its line."""
     lines = f"{type(cause).__name__}: {cause}".splitlines()
     last = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
     return [*lines, f"{last.filename}:{last.lineno}: {last.line}"] if last else lines

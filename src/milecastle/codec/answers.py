@@ -33,11 +33,11 @@ _PIECE: Final = re.compile(
 
 
 def may_match(pattern: str, text: str) -> bool:
-    """Whether a text matches a pattern; also true if checking would take too long.
+    """True if a text matches a pattern, or if checking would take too long.
 
     A stored schema is data: a regular expression in it must not keep the process busy. Only a
     sequence of characters and classes with repeats is matched, if its repeats cannot try too many
-    ways. Any other pattern is left to the type that the node declares.
+    ways. Any other pattern is left to the type the node declares.
     """
     if _ways(pattern, len(text)) > _MAX_WAYS:
         return True
@@ -48,7 +48,7 @@ def may_match(pattern: str, text: str) -> bool:
 
 
 def _ways(pattern: str, size: int) -> float:
-    """The maximum number of ways to match a text of this size; infinite if unknown."""
+    """Upper bound for ways to match a text this long; infinite if unknown."""
     end = len(pattern) - pattern.endswith("$")
     place, ways = int(pattern.startswith("^")), 1
     if len(pattern) > _MAX_PATTERN:
@@ -65,7 +65,6 @@ def _ways(pattern: str, size: int) -> float:
 
 
 def _choices(piece: re.Match[str], size: int) -> int:
-    """How many lengths a piece can match."""
     repeat = piece["repeat"]
     if repeat is None or (piece["least"] and not piece["more"]):
         return 1
@@ -94,7 +93,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def schema_of(wanted: Any) -> dict[str, Any] | None:
-    """The JSON schema of a type; ``None`` for anything."""
+    """JSON schema for a type; ``None`` for anything."""
     if wanted is None or wanted is Any:
         return None
     try:
@@ -110,7 +109,6 @@ def schema_of(wanted: Any) -> dict[str, Any] | None:
 
 
 def as_plain(answer: Any) -> Any:
-    """An answer as plain data that JSON can express."""
     try:
         if hasattr(answer, "model_dump"):
             return answer.model_dump(mode="json")
@@ -126,7 +124,6 @@ def _shown(value: Any) -> Any:
 
 
 def deliver(answer: Any, wanted: Any) -> Any:
-    """A stored answer in the type that the node declared."""
     if wanted is None or wanted is Any:
         return answer
     try:
@@ -139,7 +136,6 @@ def deliver(answer: Any, wanted: Any) -> Any:
 
 
 def _reason(error: ValueError) -> str:
-    """The message of a type that refuses a value, without the value."""
     if isinstance(error, msgspec.ValidationError):
         return str(error).partition("\n")[0]
     tell: Any = getattr(error, "errors", None)
@@ -163,8 +159,6 @@ def check_answer(answer: Any, schema: Schema | None) -> None:
 
 
 class _Root:
-    """The whole schema, to resolve references in, and how much of it was compared."""
-
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._left = _MAX_CHECKS
@@ -225,7 +219,6 @@ def _type_problems(value: Any, schema: Schema, path: str) -> Iterator[str]:
 
 @cache
 def _forms() -> dict[str, Any]:
-    """The string formats that can be checked, each with its type."""
     from datetime import date, datetime, time, timedelta
     from decimal import Decimal
     from uuid import UUID

@@ -30,7 +30,7 @@ _HIGHEST_CODE_POINT: Final = 0x10FFFF
 
 
 def writer_for(kind: type) -> Callable[[Any], Ext] | None:
-    """The function that writes values of ``kind``, or None if it is not a NumPy type."""
+    """Writer for ``kind``, or None if it is not a NumPy type."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None

@@ -1,8 +1,8 @@
-"""How deep, how large and how much a stored value may be.
+"""Limits for stored values: depth, size and number.
 
-The limits are checked when writing, so that every store accepts and refuses the same values, and
-when reading, so that damaged or hostile bytes cannot exhaust the process: what bytes become in
-memory is counted before they are decoded.
+The limits are checked when writing, so every store accepts and refuses the same values, and when
+reading, so damaged or hostile bytes cannot exhaust the process: the memory they take is estimated
+before they are decoded.
 
 A container of one byte takes sixty in memory, so a compressed payload of some hundred bytes could
 become gigabytes. Headers contain the number of items: containers and items are counted by walking
@@ -81,7 +81,7 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def excess_of(data: bytes) -> str | None:
-    """Why ``data`` would exceed a limit, or ``None``."""
+    """Reason ``data`` would exceed a limit, or ``None``."""
     size = len(data)
     if size <= MAX_CONTAINERS:
         return None
@@ -94,7 +94,7 @@ def excess_of(data: bytes) -> str | None:
 
 
 def _windows(data: bytes) -> Iterator[bytes]:
-    """The data in parts: no call holds the interpreter's lock for longer than a moment."""
+    """Split data so no call holds the interpreter's lock for long."""
     return (data[at : at + _WINDOW] for at in range(0, len(data), _WINDOW))
 
 
@@ -135,7 +135,6 @@ def _count(data: bytes) -> tuple[int, int]:
 
 
 def _past(data: bytes, at: int) -> int:
-    """Where the walk continues after a text, bytes or an extension."""
     first = data[at]
     width = _TEXTS.get(first)
     if width is not None:
@@ -152,7 +151,7 @@ EQUAL_HASHES: Final = f"more than {MAX_EQUAL_HASHES} of its members have equal h
 
 
 def has_equal_hashes(members: Collection[object]) -> bool:
-    """Whether too many keys, or members of a set, have equal hashes."""
+    """True if too many keys or set members have equal hashes."""
     if len(members) <= MAX_EQUAL_HASHES:
         return False
     return len(members) - len(set(map(hash, members))) > MAX_EQUAL_HASHES

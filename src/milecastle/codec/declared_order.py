@@ -1,4 +1,4 @@
-"""JSON schemas in the order of their types: msgspec sorts choices and the fields of TypedDicts."""
+"""JSON schemas in declaration order: msgspec sorts choices and TypedDict fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ _Orders = dict[_Values, tuple[Any, ...]]
 
 
 def in_declared_order(schema: Any, annotation: Any) -> Any:
-    """A schema with choices and fields as the annotation declares them, at any depth."""
     orders: _Orders = {}
     _collect(annotation, orders, set())
     return _ordered(schema, orders) if orders else schema
@@ -43,7 +42,6 @@ def _collect(annotation: Any, orders: _Orders, seen: set[int]) -> None:
 
 
 def _set(values: Iterable[Any]) -> _Values:
-    """The values without their order; 1 and True are different, and so are 1 and 1.0."""
     try:
         return frozenset((value.__class__, value) for value in values)
     except TypeError:  # not hashable

@@ -27,7 +27,6 @@ from milecastle.model.reducers import APPEND, BUILTIN, EDIT, SET, join_edits
 
 
 def join_lists(bodies: Sequence[bytes]) -> bytes:
-    """One packed list with the items of all these packed lists, in turn."""
     if len(bodies) == 1:
         return bodies[0]
     total = 0
@@ -41,7 +40,6 @@ def join_lists(bodies: Sequence[bytes]) -> bytes:
 
 
 def list_head(body: bytes) -> tuple[int, int]:
-    """How many items a packed list has, and where the first one starts."""
     first = body[0] if body else 0
     if first & 0xF0 == 0x90:
         return first & 0x0F, 1
@@ -57,7 +55,6 @@ Operations = list[Any]
 
 
 def as_operations(values: Mapping[str, Any]) -> Operations:
-    """Set every channel."""
     operations: Operations = []
     for name, value in values.items():
         operations += (SET, name, value)
@@ -82,7 +79,7 @@ class LogCodec:
     """Turns operations and states into sealed payloads and back.
 
     With ``sealers`` payloads are encrypted, and ``for_thread`` returns the codec for it. If the
-    values may be files, payloads name those that are in them.
+    values may be files, payloads name those in them.
     """
 
     def __init__(self, values: ValueCodec, *, sealers: Sealers | None = None) -> None:
@@ -99,7 +96,7 @@ class LogCodec:
         self.encrypts = sealer is not envelope
 
     def for_thread(self, key: ThreadKey, *, new: bool = False) -> LogCodec:
-        """The codec for one thread; ``new`` means that the thread starts with what it seals."""
+        """Codec for one thread; ``new`` if the thread starts with this payload."""
         if self._sealers is None:
             return self
         bound = LogCodec(self._values)
@@ -107,27 +104,25 @@ class LogCodec:
         return bound
 
     def like(self, other: LogCodec) -> LogCodec:
-        """The types of this codec with the seals of another."""
         self.seal, self.unseal, self.digest = other.seal, other.unseal, other.digest
         self.encrypts = other.encrypts
         return self
 
     def seal_entry(self, body: bytes, entry: Entry) -> bytes:
-        """The payload of an entry with this body."""
         return self.seal(
             body,
             PayloadPlace(entry.seq, entry.kind, entry.base_seq, entry.roll_seq, entry.parent_id),
         )
 
     def unseal_entry(self, entry: Entry, rolled: int) -> bytes:
-        """The body of an entry. ``rolled`` is the newest rollup or snapshot before it."""
+        """An entry's body. ``rolled`` is the newest rollup or snapshot before it."""
         return self.unseal(
             entry.payload,
             PayloadPlace(entry.seq, entry.kind, entry.base_seq, rolled, entry.parent_id),
         )
 
     def unseal_chain(self, entries: Sequence[Entry]) -> list[bytes]:
-        """The bodies of a chain's entries, oldest first, each opened after the others."""
+        """Bodies of a chain's entries, oldest first, each opened after the others."""
         bodies: list[bytes] = []
         cut = 0
         for entry in entries:
@@ -136,18 +131,16 @@ class LogCodec:
         return bodies
 
     def unseal_last(self, entries: Sequence[Entry]) -> bytes:
-        """The body of a chain's last entry."""
         last = entries[-1]
         cuts = [entry.seq for entry in entries[:-1] if entry.kind != DELTA]
         rolled = cuts[-1] if last.kind == ROLLUP and cuts else last.roll_seq
         return self.unseal_entry(last, rolled)
 
     def unseal_result(self, result: TaskResult) -> bytes:
-        """The body of a task result."""
         return self.unseal(result.payload, PayloadPlace(result.seq, task=result.task))
 
     def encode(self, operations: Operations, *, node: str | None = None) -> bytes:
-        """The body of a payload; ``UnserializableState`` names node and path of a bad value."""
+        """Encode a payload body; ``UnserializableState`` names a bad value's node and path."""
         try:
             return self._encode(operations)
         except UnserializableState:
@@ -155,16 +148,14 @@ class LogCodec:
             raise
 
     def encode_state(self, values: Mapping[str, Any], *, node: str | None = None) -> bytes:
-        """The body of a snapshot, or of an update before any reducer saw it."""
+        """Encode a snapshot, or an update before any reducer saw it."""
         return self.encode(as_operations(values), node=node)
 
     def decode(self, body: bytes) -> Operations:
-        """The operations of a body; strict."""
         refuse_excess(body)
         return self._decode(body)
 
     def _decode(self, body: bytes) -> Operations:
-        """The operations of a body that is within the limits."""
         try:
             found = self._values.decode(body, bounded=False)
         except CodecError:
@@ -182,7 +173,6 @@ class LogCodec:
         return operations
 
     def decode_state(self, body: bytes) -> dict[str, Any]:
-        """What ``encode_state`` wrote."""
         return replay({}, self.decode(body))
 
     def rebuild(self, bodies: Sequence[bytes], *, encoded: str | None = None) -> dict[str, Any]:
@@ -197,7 +187,6 @@ class LogCodec:
         return values if encoded is None or left is None else {**values, encoded: left}
 
     def roll_up(self, bodies: Sequence[bytes]) -> bytes:
-        """One body with the effect of all these in turn, as short as possible."""
         return self.encode(fold(self._decode(_joined(bodies))))
 
     def _find_culprit(self, operations: Operations, node: str | None) -> None:
@@ -214,7 +203,6 @@ class LogCodec:
                 ) from error.__cause__
 
     def _find_damage(self, body: bytes) -> None:
-        """Decode one value after the other, so that the error names the channel."""
         try:
             parts = msgspec.msgpack.decode(body, type=list[msgspec.Raw])
         except msgspec.DecodeError:
@@ -225,7 +213,6 @@ class LogCodec:
 
 
 def _joined(bodies: Sequence[bytes]) -> bytes:
-    """One body from many. Limits apply to each separately, as when it was written."""
     for body in bodies:
         if len(body) > MAX_CONTAINERS:
             refuse_excess(body)
@@ -233,7 +220,7 @@ def _joined(bodies: Sequence[bytes]) -> bytes:
 
 
 def _taken_out(body: bytes, channel: str) -> tuple[bytes, bytes | None]:
-    """A body without the operations that set a channel, and the value of the last one.
+    """A body without the operations setting a channel, and the value of the last one.
 
     ``None`` if there is none, or it sets the channel to nothing. A body that cannot be taken apart
     comes back whole: decoding it says why.
@@ -261,7 +248,7 @@ def _triples(operations: Operations) -> Iterator[tuple[int, str, Any]]:
 
 
 def replay(values: dict[str, Any], operations: Operations) -> dict[str, Any]:
-    """Apply operations to ``values`` in place. The values must not be shared."""
+    """Apply operations to ``values`` in place; they must not be shared."""
     for code, channel, value in _triples(operations):
         if code == EDIT.code:
             values[channel] = _reduce(code, values.get(channel, []), value)
@@ -308,7 +295,6 @@ def fold(operations: Operations) -> Operations:
 
 
 def _edited(first: int, old: Any, second: int, update: Any) -> tuple[int, Any]:
-    """One operation with the effect of two on a list, one of which is an edit."""
     try:
         if second == APPEND.code:
             length, changes, tail = old
@@ -325,7 +311,7 @@ def _edited(first: int, old: Any, second: int, update: Any) -> tuple[int, Any]:
 def operations_between(
     old: Mapping[str, Any], new: Mapping[str, Any], codec: LogCodec
 ) -> Operations | None:
-    """What turns one state into the other; ``None`` if a channel is gone, which cannot be said.
+    """Operations from one state to the other; ``None`` if a channel is gone.
 
     Values are the same if their bytes are: ``0.0`` and ``-0.0`` differ.
     """

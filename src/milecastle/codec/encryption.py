@@ -1,11 +1,11 @@
-"""Encryption of payloads and of the keys for them: AES-256-GCM. Needs the extra `encryption`.
+"""Encryption for payloads and their keys: AES-256-GCM. Needs the extra `encryption`.
 
 Rules:
 
 - Each thread has its own random key. Without it, nothing of the thread can be read.
 - Bytes can be decrypted only at their position. Authenticated with them are tenant, thread and
   life; of an entry seq, kind, base_seq, parent and the newest rollup or snapshot before it; of a
-  task result seq and task. So nothing in the middle of a log can be left out, moved or replaced.
+  task result seq and task. So nothing in a log's middle can be left out, moved or replaced.
 - A *life* of a thread starts with its first entry and ends when it is deleted: 8 random bytes, in
   each payload. A sealer handles only one life.
 - The content of a file in object storage is encrypted with a key of its own, which is in the state
@@ -62,28 +62,27 @@ WrappedKey = tuple[str, bytes]
 
 
 def new_thread_key() -> bytes:
-    """The key of a new thread: an id, a key to encrypt with and one for digests."""
+    """A new thread's key: id, encryption key and digest key."""
     return os.urandom(_ID_BYTES + 2 * KEY_BYTES)
 
 
 class KeyWrapper:
-    """Wraps and unwraps the keys of threads with the keys of a keyring; the first one wraps."""
+    """Wraps and unwraps thread keys with a keyring; its first key wraps."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self.current = next(iter(keys))
 
     def wrap(self, thread_key: bytes, address: str) -> WrappedKey:
-        """The key of the thread at this address, for storing."""
         nonce = os.urandom(_NONCE_BYTES)
         cipher = self._ciphers[self.current]
         return self.current, nonce + cipher.encrypt(nonce, thread_key, _purpose(address))
 
     def unwrap(self, wrapped: WrappedKey, address: str) -> bytes:
-        """The key that was wrapped for this address.
+        """The key wrapped for this address.
 
         Raises:
-            KeyNotFound: the keyring does not have the key that it was wrapped with.
+            KeyNotFound: the keyring does not have the key it was wrapped with.
             EncryptionError: it has a different key under that id, or the bytes were changed.
         """
         key_id, data = wrapped
@@ -103,9 +102,9 @@ class KeyWrapper:
 
 
 class FileCipher:
-    """Encrypts the chunks of one file with a key of its own: each for its number in the file.
+    """Encrypts one file's chunks with its own key: each for its number.
 
-    The number is the nonce, so that each is used once for a key.
+    The number is the nonce, so each is used once for a key.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -114,13 +113,12 @@ class FileCipher:
         self._cipher = AESGCM(key)
 
     def seal(self, number: int, chunk: bytes) -> bytes:
-        """Compress and encrypt a chunk."""
         return self._cipher.encrypt(
             number.to_bytes(_NONCE_BYTES), frame(*compress(chunk)), _FILE_PURPOSE
         )
 
     def unseal(self, number: int, data: bytes) -> bytes:
-        """The chunk; ``EncryptionError`` if it is not this chunk of this file."""
+        """The chunk; ``EncryptionError`` if it is not this chunk in this file."""
         try:
             found = self._cipher.decrypt(number.to_bytes(_NONCE_BYTES), data, _FILE_PURPOSE)
         except (InvalidTag, ValueError):
@@ -130,10 +128,10 @@ class FileCipher:
 
 
 class ThreadSealer:
-    """Encrypts and decrypts the payloads of one life of a thread. Without a key it does neither.
+    """Encrypts and decrypts payloads for one life of a thread. Without a key it does neither.
 
-    ``new`` means that a life starts. Otherwise it is that of the first payload that is opened, and
-    nothing can be sealed before that.
+    ``new`` means a life starts. Otherwise it is the first opened payload's, and nothing can be
+    sealed before.
     """
 
     def __init__(self, key: ThreadKey, thread_key: bytes | None, *, new: bool = False) -> None:
@@ -145,7 +143,6 @@ class ThreadSealer:
         self._owner = b"milecastle payload\0" + _framed(key.tenant) + _framed(key.thread) + self._id
 
     def seal(self, body: bytes, place: PayloadPlace) -> bytes:
-        """Compress and encrypt ``body`` for its position."""
         if self._cipher is None:
             raise self._missing(place.seq)
         life = self._life
@@ -163,10 +160,10 @@ class ThreadSealer:
         return frame(flags, self._id + life + nonce + data, ENCRYPTION_VERSION)
 
     def unseal(self, payload: bytes, place: PayloadPlace) -> bytes:
-        """The body that was sealed for this position.
+        """The body sealed for this position.
 
         Raises: CodecError: the payload is damaged. PlaintextRefused: it is not encrypted.
-        KeyNotFound: the key that it was sealed with no longer exists. EncryptionError: it cannot be
+        KeyNotFound: the key it was sealed with no longer exists. EncryptionError: it cannot be
         decrypted here.
         """
         seq = place.seq
@@ -198,20 +195,17 @@ class ThreadSealer:
         return decompress(body) if flags & COMPRESSED else body
 
     def digest(self, body: bytes) -> str:
-        """Distinguishes two bodies, and reveals nothing without the key."""
         if self._cipher is None:
             raise self._missing(0)
         return hmac.digest(self._digest_key, body, "sha256")[:16].hex()
 
     def _bound(self, version: int, flags: int, place: PayloadPlace) -> bytes:
-        """What version 1 authenticated."""
         if place.task is None:
             return self._owner + _PLACE.pack(version, flags, place.seq, place.kind)
         packed = _PLACE.pack(version, flags, place.seq, _RESULT)
         return self._owner + packed + _bytes_of(place.task)
 
     def _links(self, life: bytes, place: PayloadPlace) -> bytes:
-        """What version 2 also authenticates. Pruning creates snapshots, which depend on nothing."""
         if place.task is not None:
             return life
         links = _LINKS.pack(place.base_seq, 0 if place.kind == SNAPSHOT else place.rolled)

@@ -3,7 +3,7 @@
 Rules:
 
 - The first six bytes (version, flags, CRC-32 of version, flags and body, big-endian) keep this form
-  in every future version, so that damage can be distinguished from a newer format.
+  in every future version, so damage can be distinguished from a newer format.
 - A body over ``COMPRESS_ABOVE`` bytes is compressed with zstd when that makes it smaller.
 - Decompression is bounded by ``MAX_BYTES``, whatever the compressed frame claims.
 - Encrypted payloads have a flag and a separate version. They are not opened here.
@@ -29,7 +29,7 @@ from milecastle.model.keys import ThreadKey
 
 
 class PayloadPlace(msgspec.Struct, frozen=True, gc=False):
-    """Where a payload is in the log of its thread.
+    """Where a payload is in its thread's log.
 
     An entry has all but ``task``; ``rolled`` is the newest rollup or snapshot before it. A task
     result has the ``seq`` of the head and the ``task``; a result in a cache has ``seq`` 0.
@@ -49,30 +49,22 @@ class Sealer(Protocol):
     The envelope itself is a sealer: it ignores the position.
     """
 
-    def seal(self, body: bytes, place: PayloadPlace) -> bytes:
-        """The payload to store at this position."""
-        ...
+    def seal(self, body: bytes, place: PayloadPlace) -> bytes: ...
 
     def unseal(self, payload: bytes, place: PayloadPlace) -> bytes:
-        """The body that was sealed for this position; otherwise ``CodecError``."""
+        """The body sealed for this position; otherwise ``CodecError``."""
         ...
 
-    def digest(self, body: bytes) -> str:
-        """A digest that distinguishes bodies of one thread."""
-        ...
+    def digest(self, body: bytes) -> str: ...
 
 
 class Sealers(Protocol):
-    """Has a sealer for each thread."""
-
     def sealer(self, key: ThreadKey, *, new: bool) -> Sealer:
-        """The thread's sealer; ``new`` means that the thread starts and may get a key."""
+        """The thread's sealer; ``new`` if the thread starts and may get a key."""
         ...
 
 
 class _Unbound:
-    """Used until a thread's sealer is requested, so that nothing is stored unencrypted."""
-
     def seal(self, body: bytes, place: PayloadPlace) -> NoReturn:
         raise RuntimeError(
             "an encrypting codec encrypts for one thread: call for_thread(key) first"
@@ -132,7 +124,7 @@ def seal(body: bytes, place: PayloadPlace | None = None) -> bytes:
 
 
 def unseal(payload: bytes, place: PayloadPlace | None = None) -> bytes:
-    """The body that was sealed.
+    """The sealed body.
 
     Raises:
         CodecError: the payload is damaged or over the limit.
@@ -155,21 +147,19 @@ def unseal(payload: bytes, place: PayloadPlace | None = None) -> bytes:
 
 
 def digest(body: bytes) -> str:
-    """A digest that distinguishes bodies; not a secret."""
     from hashlib import blake2b
 
     return blake2b(body, digest_size=16).hexdigest()
 
 
 def frame(flags: int, body: bytes, version: int = FORMAT_VERSION) -> bytes:
-    """The header with these flags, then ``body`` as it is."""
     return _HEADER.pack(version, flags, _checksum(version, flags, body)) + body
 
 
 def unframe(payload: bytes) -> tuple[int, int, bytes]:
     """Version, flags and the rest after the header, undamaged and of a known format.
 
-    Of a payload that names files, those of the payload inside.
+    Of a payload naming files, those of the payload inside.
     """
     if names_files(payload):
         payload = unframe_files(payload)[1]
@@ -193,13 +183,11 @@ def unframe(payload: bytes) -> tuple[int, int, bytes]:
 
 
 def frame_objects(body: bytes) -> bytes:
-    """A payload that names objects; what ``body`` says is known to the store that wrote it."""
     flags, body = compress(body)
     return frame(flags | OBJECTS, body, OBJECTS_VERSION)
 
 
 def unframe_objects(payload: bytes) -> bytes:
-    """The body that was framed, undamaged."""
     version, flags, checksum = _HEADER.unpack_from(payload)
     body = payload[_HEADER.size :]
     if _checksum(version, flags, body) != checksum:
@@ -208,21 +196,19 @@ def unframe_objects(payload: bytes) -> bytes:
 
 
 def names_objects(payload: bytes) -> bool:
-    """Whether a payload has the form of one that names objects."""
+    """True if a payload is framed as naming objects."""
     return (
         payload[:1] == _OBJECTS_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & OBJECTS)
     )
 
 
 def frame_files(digests: Sequence[str], payload: bytes) -> bytes:
-    """A payload around another one, with the digests of the files that are named inside."""
     names = b"".join(map(bytes.fromhex, digests))
     flags = FILES | payload[1] & ENCRYPTED
     return frame(flags, len(digests).to_bytes(4) + names + payload, FILES_VERSION)
 
 
 def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
-    """The digests of the files that a payload names, and the payload inside, undamaged."""
     version, flags, checksum = _HEADER.unpack_from(payload)
     body = payload[_HEADER.size :]
     end = 4 + _DIGEST * int.from_bytes(body[:4])
@@ -232,12 +218,11 @@ def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
 
 
 def names_files(payload: bytes) -> bool:
-    """Whether a payload has the form of one that names files."""
+    """True if a payload is framed as naming files."""
     return payload[:1] == _FILES_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & FILES)
 
 
 def plain_size(payload: bytes) -> int:
-    """How long the body of a payload is, without decompressing it; 0 if it does not say."""
     if len(payload) <= _HEADER.size or payload[:2] != _COMPRESSED_HEAD:
         return len(payload)
     try:
@@ -247,7 +232,7 @@ def plain_size(payload: bytes) -> int:
 
 
 def compress(body: bytes) -> tuple[int, bytes]:
-    """The flags and the body to store: compressed if it is long and that makes it shorter."""
+    """Flags and body to store: compressed if long and shorter that way."""
     if len(body) > COMPRESS_ABOVE:
         smaller = zstd.compress(body, _LEVEL)
         if len(smaller) < len(body):
@@ -256,7 +241,6 @@ def compress(body: bytes) -> tuple[int, bytes]:
 
 
 def decompress(body: bytes) -> bytes:
-    """The decompressed body, if it is within the limit."""
     try:
         size = zstd.get_frame_info(body).decompressed_size
         if not size or size > MAX_BYTES:

@@ -1,7 +1,7 @@
 """Which files a body names, found before it is encrypted.
 
 The sweep of object storage must know which files are in use, and has no keys. So a payload that
-names files says so outside of what is encrypted: the digests of their (encrypted) contents.
+names files says so outside the encrypted part: the digests of their (encrypted) contents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def parts_of_file(file: File) -> list[object]:
-    """How a file is written; ``ValueError`` if it is not one that an object storage returned."""
+    """A file's stored form; ``ValueError`` unless object storage returned it."""
     if not _DIGEST.fullmatch(file.digest):
         raise ValueError("not a digest")
     return [file.digest, file.name, file.size, file.secret]
@@ -33,8 +33,6 @@ def parts_of_file(file: File) -> list[object]:
 def naming_files(
     seal: Callable[[bytes, PayloadPlace], bytes],
 ) -> Callable[[bytes, PayloadPlace], bytes]:
-    """``seal`` whose payloads name the files of their bodies."""
-
     def seal_and_name(body: bytes, place: PayloadPlace) -> bytes:
         payload = seal(body, place)
         found = files_in(body)
@@ -44,7 +42,6 @@ def naming_files(
 
 
 def files_in(body: bytes) -> list[str]:
-    """The digests of the files in a body that a writer of this package wrote, each once."""
     if _MARK not in body:
         return []
     found: dict[str, None] = {}

@@ -1,8 +1,8 @@
-"""Messages of LangChain, by a fixed table of its classes.
+"""LangChain's messages, by a fixed table of classes.
 
 A stored message is a name of the table and the fields that were set. No class is found by a path
 that was stored, and nothing is imported: who has such messages has imported ``langchain_core``.
-No validator is run on reading, and fields that a newer version adds get their defaults.
+No validator is run on reading, and fields a newer version adds get their defaults.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMES: Final = {cls: name for name, cls in _CLASSES.items()}
 
 
 def message_named(name: str) -> AdaptedShape | None:
-    """The shape of the class that the table has under this name, if LangChain is imported."""
+    """Shape for this name in the table, if LangChain is imported."""
     module = sys.modules.get("langchain_core.messages")
     cls = getattr(module, _CLASSES[name], None) if name in _CLASSES else None
     if cls is None:
@@ -32,13 +32,12 @@ def message_named(name: str) -> AdaptedShape | None:
 
 
 def message_shape(cls: type) -> AdaptedShape | None:
-    """The shape of a class of the table; ``None`` for any other, and for subclasses."""
+    """Shape for a class in the table; ``None`` for others and subclasses."""
     shape = message_named(_NAMES.get(cls.__name__, ""))
     return shape if shape is not None and shape.cls is cls else None
 
 
 def _to_plain(message: Any) -> dict[str, Any]:
-    """The fields that were set or are not as they start, and those that the class does not have."""
     fields: dict[str, Any] = message.__class__.model_fields
     kept: dict[str, Any] = {}
     for name, field in fields.items():

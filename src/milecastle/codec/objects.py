@@ -2,8 +2,8 @@
 
 A shape belongs to one class. Conversion refuses whatever would be lost; reconstruction runs neither
 ``__init__`` nor validators nor ``__post_init__`` (except for msgspec structs, which cannot avoid
-it). A field that the class has now and the stored value has not gets its default, which may call a
-default factory; without a default, and for a field that the class no longer has, it is refused.
+it). A field the class has now and the stored value has not gets its default, which may call a
+default factory; without a default, and for a field the class no longer has, it is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _HEAP_TYPE: Final = 1 << 9
 
 
 class RecordShape:
-    """A dataclass."""
-
     code = codes.RECORD
     width = 1
 
@@ -49,14 +47,12 @@ class RecordShape:
         return tuple(field.name for field in fields(self.cls))
 
     def sections(self, value: Any) -> list[Section]:
-        """The parts of ``value``: here the fields, by name."""
         if self._computed is not None:
             raise Refusal(f"its field '{self._computed}' is a descriptor", self.cls)
         self._refuse_extras(value)
         return [self._values(value)]
 
     def build(self, sections: list[Section]) -> object:
-        """The object with these parts."""
         (values,) = sections
         values = self._completed(values)
         if self._computed is not None:
@@ -68,7 +64,6 @@ class RecordShape:
         return made
 
     def _completed(self, values: Section) -> dict[str, Any]:
-        """The fields as the class has them now. ``drops`` omits those that it no longer has."""
         if values is None:
             raise ValueError("no fields")
         if values.keys() == self._expected:
@@ -85,7 +80,6 @@ class RecordShape:
         return {name: kept[name] if name in kept else made[name] for name in self._fields}
 
     def _defaults(self, values: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
-        """What makes the value of each field that has a default."""
         from dataclasses import MISSING, fields
 
         found: dict[str, Callable[[], Any]] = {}
@@ -97,7 +91,6 @@ class RecordShape:
         return found
 
     def parts(self, value: Any) -> list[object]:
-        """The values one level below ``value``."""
         return [getattr(value, name) for name in self._fields]
 
     def _values(self, value: Any) -> dict[str, Any]:
@@ -117,20 +110,16 @@ class RecordShape:
 
 
 class StructShape(RecordShape):
-    """A msgspec struct."""
-
     def _field_names(self) -> tuple[str, ...]:
         cls: Any = self.cls
         return tuple[str, ...](cls.__struct_fields__)
 
     def build(self, sections: list[Section]) -> object:
-        """The struct with these fields."""
         (values,) = sections
         given = self._completed(values)
         return self.cls(**{name: value for name, value in given.items() if value is not NODEFAULT})
 
     def _defaults(self, values: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
-        """The constructor makes them: asking msgspec for them would evaluate annotations."""
         cls: Any = self.cls
         defaults: tuple[Any, ...] = cls.__struct_defaults__
         having = zip(self._fields[len(self._fields) - len(defaults) :], defaults, strict=True)
@@ -153,7 +142,6 @@ class ModelShape(RecordShape):
         return tuple(cls.model_fields)
 
     def sections(self, value: Any) -> list[Section]:
-        """Fields, extra fields, private attributes, and the names of the fields that were set."""
         self._refuse_extras(value)
         private: Section = None if self._is_root else getattr(value, "__pydantic_private__", None)
         if private:
@@ -164,7 +152,6 @@ class ModelShape(RecordShape):
         return [self._values(value), extra, private, was_set]
 
     def parts(self, value: Any) -> list[object]:
-        """The values one level below ``value``."""
         return [part for section in self.sections(value) for part in (section or {}).values()]
 
     def _values(self, value: Any) -> dict[str, Any]:
@@ -175,7 +162,6 @@ class ModelShape(RecordShape):
             raise Refusal("one of its fields was never set", self.cls) from None
 
     def build(self, sections: list[Section]) -> object:
-        """The model with these parts."""
         values, extra, private, was_set = sections
         values = self._completed(values)
         extra = self._known(extra, None if self._has_extra else frozenset[str]())
@@ -193,7 +179,6 @@ class ModelShape(RecordShape):
         return made
 
     def _known(self, values: Section, allowed: frozenset[str] | None) -> Section:
-        """Extra fields or private attributes, if the class still has them."""
         others = sorted(values.keys() - allowed) if values and allowed is not None else ()
         if not values or not others:
             return values
@@ -218,7 +203,7 @@ class ModelShape(RecordShape):
 
 
 class MemberShape:
-    """An enum; members are identified by name, and combinations of flags by value."""
+    """An enum; members by name, combined flags by value."""
 
     code = codes.MEMBER
 
@@ -227,11 +212,9 @@ class MemberShape:
         self.name = name
 
     def take(self, value: Any) -> object:
-        """The stored form of the member."""
         return value._value_ if isinstance(value, Flag) else value._name_
 
     def build(self, part: object) -> object:
-        """The member that ``part`` represents."""
         try:
             member = self._combination(part) if issubclass(self.cls, Flag) else self._member(part)
         except (KeyError, ValueError, TypeError):
@@ -270,7 +253,6 @@ class AdaptedShape:
         self._from_plain = from_plain
 
     def take(self, value: Any) -> object:
-        """The result of the user's function for ``value``."""
         try:
             return self._to_plain(value)
         except Exception as error:
@@ -278,7 +260,6 @@ class AdaptedShape:
             raise Refusal(reason, self.cls) from error
 
     def build(self, part: object) -> object:
-        """The result of the user's function for ``part``."""
         try:
             return self._from_plain(part)
         except Exception as error:
@@ -290,12 +271,10 @@ Shape: TypeAlias = RecordShape | MemberShape | AdaptedShape
 
 
 def is_storable(cls: type) -> bool:
-    """Whether ``cls`` is a kind that needs no user functions."""
     return _kind_of(cls) is not None
 
 
 def shape_for(cls: type, name: str) -> Shape:
-    """The shape of a storable class."""
     kind = _kind_of(cls)
     if kind is None:
         raise TypeError(f"{cls.__qualname__} is not a dataclass, model, struct or enum")
@@ -329,14 +308,12 @@ def _other_slots(cls: Any, fields: frozenset[str]) -> tuple[str, ...]:
 
 
 def _is_computed(cls: type, name: str) -> bool:
-    """Whether setting an attribute would run user code."""
     found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
     kind = kind_of(found)
     return hasattr(kind, "__set__") and kind is not MemberDescriptorType
 
 
 def _is_derived(cls: type, name: str) -> bool:
-    """Whether an attribute is computed from the fields (a cached property)."""
     from functools import cached_property
 
     return name in _IGNORED or isinstance(getattr(cls, name, None), cached_property)

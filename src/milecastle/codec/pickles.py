@@ -1,4 +1,4 @@
-"""Values as a pickle that any Python can load, read by an interpreter that can only produce data.
+"""Values as a pickle for any Python, read by an interpreter limited to data.
 
 Writing: the codec converts a value to msgpack, which is then written opcode by opcode.
 Reading: the opcodes become msgpack again, and the codec reads that. So types, limits and errors
@@ -10,7 +10,7 @@ Rules:
   expand; nothing is imported and nothing is called.
 - A global is one of the two functions below or a declared type, by exact name (``__main__`` is the
   module that was run as a script), and nothing else.
-- ``rebuild`` and ``leaf`` are what a plain ``pickle.load`` calls. Their names are in files that
+- A plain ``pickle.load`` calls ``rebuild`` and ``leaf``. Their names are in files that
   live for years: never rename or move them.
 """
 
@@ -52,7 +52,7 @@ _count: Final = struct.Struct("<I")
 
 
 def rebuild(cls: type, name: str, *parts: Any) -> object:
-    """The object of a declared type, for ``pickle.load``; its plain form if the type is unknown."""
+    """Rebuild a declared type, for ``pickle.load``; its plain form if unknown."""
     shape: Shape | None = message_shape(cls)
     if shape is None or shape.name != name:
         shape = shape_for(cls, name) if is_storable(cls) else TypeRegistry().find(name)
@@ -62,12 +62,11 @@ def rebuild(cls: type, name: str, *parts: Any) -> object:
 
 
 def leaf(code: int, body: bytes) -> object:
-    """A value such as a date, a UUID or an array, for ``pickle.load``."""
     return _LEAVES[code](memoryview(body))
 
 
 class PickleCodec:
-    """Writes and reads pickles of one registry's values. Safe to share between threads."""
+    """Pickles one registry's values. Safe to share between threads."""
 
     def __init__(self, registry: TypeRegistry) -> None:
         self._registry = registry
@@ -86,7 +85,7 @@ class PickleCodec:
         return data
 
     def check(self, value: object, path: str) -> None:
-        """Raise ``UnserializableState`` if a part cannot be stored; ``path`` is where it is."""
+        """Raise ``UnserializableState`` if a part at ``path`` cannot be stored."""
         self._values.encode(value, path=path)
 
     def loads(self, data: bytes) -> object:
@@ -99,7 +98,7 @@ class PickleCodec:
         return self._values.decode(self._wire(data, self._registry))
 
     def outline(self, data: bytes) -> object:
-        """The value of a pickle with ``None`` for every object: readable without the types."""
+        """A pickle's value with ``None`` for every object: readable without the types."""
         return self._values.decode(self._wire(data, None))
 
     def _wire(self, data: bytes, registry: TypeRegistry | None) -> bytes:
@@ -115,12 +114,10 @@ class PickleCodec:
 
 
 class _Opcodes(bytes):
-    """Opcodes that wait until the preceding ones are written."""
+    """Opcodes waiting for the preceding ones."""
 
 
 class _Writer:
-    """Writes what msgpack decodes to (extensions unopened) as opcodes, without nested calls."""
-
     def __init__(self, registry: TypeRegistry) -> None:
         self._registry = registry
         self._out = bytearray()
@@ -217,20 +214,16 @@ _NESTS: Final = {
 
 
 class _Name(NamedTuple):
-    """A named global. It is never looked up."""
-
     module: str
     name: str
 
 
 class _Open(NamedTuple):
-    """A container that has been opened and is still empty."""
-
     code: int | None
 
 
 class _Machine:
-    """Turns opcodes into what msgpack encodes. It holds only data.
+    """Turns opcodes into msgpack's data model. It holds only data.
 
     Without a registry every object becomes ``None``.
     """
@@ -305,7 +298,6 @@ class _Machine:
         self._stack = []
 
     def _opened(self) -> list[Any]:
-        """The items above the last mark."""
         items, self._stack = self._stack, self._outer.pop()
         return items
 
@@ -370,7 +362,7 @@ _LEAF: Final = _Name(_HERE, "leaf")
 
 
 def _settled(value: Any) -> object:
-    """A value that may be in a container: not a name, nor a container that was left open."""
+    """A value allowed in a container: not a name or an open container."""
     kind = kind_of(value)
     if kind is tuple:
         return Ext(codes.TUPLE, _pack([_settled(item) for item in value]))
@@ -380,7 +372,6 @@ def _settled(value: Any) -> object:
 
 
 def _pairs(items: list[Any]) -> object:
-    """A dict of alternating keys and values, in the form that the codec writes."""
     keys, values = items[::2], items[1::2]
     pairs = list(zip(keys, values, strict=True))
     if SCALARS.issuperset(map(type, keys)):

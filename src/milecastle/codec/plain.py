@@ -22,7 +22,7 @@ kind_of: Final[Callable[[object], type[object]]] = type
 
 
 def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
-    """Whether ``value`` is plain data of at most ``room`` levels."""
+    """True if ``value`` is plain data with at most ``room`` levels."""
     kind = kind_of(value)  # pyright: ignore[reportUnknownVariableType] - of an Any
     if kind is list:
         items = value
@@ -45,7 +45,7 @@ def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
 
 
 def _are_settled(items: Collection[object], room: int) -> bool:
-    """Whether all of many items are scalars, or rows of scalars.
+    """True if all items are scalars, or rows of scalars.
 
     False if that needs a closer look.
     """
@@ -54,14 +54,14 @@ def _are_settled(items: Collection[object], room: int) -> bool:
 
 
 def _kinds(items: Iterable[object]) -> set[type]:
-    """The types of many items; counting one type is twice as fast as collecting a set."""
+    """Types of many items; counting one type is twice as fast as collecting a set."""
     kinds = list(map(type, items))
     first = kinds[0] if kinds else type(None)
     return {first} if kinds.count(first) == len(kinds) else set(kinds)
 
 
 def _are_rows(items: Collection[Any], kinds: set[type]) -> bool:
-    """Whether all items are lists of scalars, or all are dicts of scalars."""
+    """True if all items are lists of scalars, or all are such dicts."""
     if kinds == {dict}:
         values: Iterable[object] = chain.from_iterable([row.values() for row in items])
         return _kinds(values) <= SCALARS and _kinds(chain.from_iterable(items)) <= SCALARS

@@ -1,10 +1,10 @@
 """Why a value cannot be stored, and where it is.
 
-A `Refusal` is raised at the value. Each container on the way up adds its own segment, so that a
+A `Refusal` is raised at the value. Each container on the way up adds its own segment, so a
 path costs nothing unless there is an error.
 
 A key of a dict is data: messages name its position (``$.people[key 3]``), and only the attribute
-``path`` of the error has the key. Fields of classes and keys of the state are names.
+``path`` of the error has the key. Class fields and state keys are names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BASES: Final = (*_BUILTIN, set, frozenset)
 
 
 class Refusal(Exception):
-    """A value that cannot be stored. ``segments`` lead to it, the innermost first."""
+    """An unstorable value. ``segments`` lead to it, innermost first."""
 
     def __init__(self, reason: str, kind: type) -> None:
         super().__init__(reason)
@@ -51,11 +51,11 @@ class Refusal(Exception):
         self.segments: list[tuple[str, str]] = []
 
     def within(self, segment: str, shown: str = "") -> None:
-        """Note one more container on the way up, and how a message shows it if not as it is."""
+        """Add a container on the way up, and its form in messages if different."""
         self.segments.append((segment, shown or segment))
 
     def path(self, root: str, *, shown: bool = False) -> str:
-        """The path of the value from ``root``; a very long path without its middle."""
+        """The value's path from ``root``; the middle of a very long path is omitted."""
         segments = [segment[shown] for segment in reversed(self.segments)]
         if len(segments) > _PATH_LENGTH:
             segments[_PATH_LENGTH // 2 : -_PATH_LENGTH // 2] = ["..."]
@@ -70,12 +70,10 @@ def type_name(kind: type) -> str:
 
 
 def key_position(index: int) -> str:
-    """A key of a dict in the path of a message: which one it is."""
     return f"[key {index}]"
 
 
 def hint_for(kind: Any) -> str:
-    """The reason for refusing a value of an unknown type, with what to do instead."""
     name = type_name(kind)
     root = kind.__module__.partition(".")[0]
     if root in _RESOURCES:
@@ -113,14 +111,14 @@ _TIMESTAMPS: Final = (b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
 
 
 def has_timestamp(data: bytes) -> bool:
-    """Whether ``data`` contains msgpack's own timestamp, which is never written here."""
+    """True if ``data`` contains msgpack's own timestamp, which is never written here."""
     if b"\xff" not in data or not any(start in data for start in _TIMESTAMPS):
         return False
     return find_bad(data, lambda _code, _body: None) is not None
 
 
 def find_bad(data: bytes, read: Callable[[int, memoryview], object]) -> str | None:
-    """The path of the first part that ``read`` does not open, or that is a timestamp."""
+    """Path of the first part ``read`` cannot open, or a timestamp."""
     try:
         return _search(_open(data), "$", read)
     except MemoryError:

@@ -1,6 +1,6 @@
-"""The closed set of types that a state may hold besides plain data.
+"""The closed set of types a state may hold besides plain data.
 
-A type is identified in stored bytes by its qualified name, without its module, so that a script and
+A type is identified in stored bytes by its qualified name, without its module, so a script and
 the same file imported agree; ``register_type(..., name=...)`` sets a different one. A lookup
 searches the registered types, then their subclasses that are already imported, and nothing else.
 """
@@ -33,7 +33,6 @@ def storable_types(annotations: Iterable[object]) -> list[type]:
 
 
 def _hints_inside(cls: Any) -> list[object]:
-    """The hints of a class's fields, when the class is one whose fields are stored."""
     if issubclass(cls, Enum) or not (is_storable(cls) or is_typeddict(cls)):
         return []
     hints: list[object] = []
@@ -91,7 +90,7 @@ class TypeRegistry:
     """A closed set of types, fixed on creation. Without ``files`` a ``File`` is only read.
 
     ``former`` are older definitions, for reading: each replaces the type of the same name.
-    ``drops`` reads objects without the fields that their classes no longer have.
+    ``drops`` reads objects without the fields their classes no longer have.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class TypeRegistry:
         former: Iterable[type] = (),
         drops: bool = False,
     ) -> TypeRegistry:
-        """The types that these type hints mention, and those that users registered.
+        """The types these type hints mention, and those users registered.
 
         Raises:
             InvalidRequest: two types have one name.
@@ -143,7 +142,7 @@ class TypeRegistry:
         self._by_type[shape.cls] = shape
 
     def shape_of(self, cls: type) -> Shape | None:
-        """The shape of a registered type or of a storable subclass of one, else None.
+        """The shape for a registered type or its storable subclass, else None.
 
         Raises:
             LookupError: the name of the subclass would not identify it.
@@ -196,7 +195,6 @@ class TypeRegistry:
 
 
 def _passes_on(shape: Shape) -> bool:
-    """Whether subclasses are included: not for a type with functions."""
     return not isinstance(shape, AdaptedShape)
 
 

@@ -1,8 +1,8 @@
 """Scalars that msgpack does not have: how each is converted to an extension and back.
 
-``WRITERS`` maps an exact type to a function that returns what msgpack encodes; ``READERS``
-maps an extension code to a function that takes the body. A reader may raise any exception on
-a body that no writer wrote; the caller turns it into a `CodecError`.
+``WRITERS`` maps an exact type to a function returning what msgpack encodes; ``READERS``
+maps an extension code to a function taking the body. A reader may raise any exception on
+a body no writer wrote; the caller turns it into a `CodecError`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _DIGEST: Final = 32
 
 
 def close_file(content: bytes, key: bytes | None) -> bytes:
-    """The file for a pickle that starts with its version; signed if there is a key."""
+    """File for a pickle starting with its version; signed if there is a key."""
     if not content.startswith(_OPENING):
         raise ValueError("a portable file begins with its version")
     end = _CHECKSUM + _checksum(content)
@@ -60,7 +60,6 @@ def _check_opening(data: bytes, place: str) -> None:
 
 
 def _major(text: bytes) -> int | None:
-    """The number before the dot of the version; None if it is not there in full."""
     if len(text) < 4:
         return None
     (size,) = struct.unpack("<I", text[:4])
@@ -69,7 +68,6 @@ def _major(text: bytes) -> int | None:
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes | None, bytes | None]:
-    """Content, checksum and signature; None for a missing one."""
     content, signature = _split(data, _SIGNATURE)
     content, checksum = _split(content, _CHECKSUM)
     return content, checksum, signature

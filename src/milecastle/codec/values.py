@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def on_fresh_stack(call: Callable[[], T]) -> T:
-    """Return what ``call`` returns, or raise what it raises, from a separate thread.
+    """Return or raise the outcome of ``call``, from a separate thread.
 
     Nested values are written and read by nested calls. How much of the stack the caller has used
     must not decide whether a value can be stored.
@@ -74,8 +74,8 @@ _pack: Final = Encoder().encode
 class ValueWriter:
     """Writes values of the registry's types.
 
-    Each level is one call with ``room``, the number of levels that may still follow. What msgpack
-    lacks becomes an extension whose body is msgpack again: never a dict with special keys, so no
+    Each level is one call with ``room``, the number of levels that may still follow. Types msgpack
+    lacks become an extension whose body is msgpack again: never a dict with special keys, so no
     user's dict can be mistaken for one.
     """
 
@@ -120,7 +120,6 @@ class ValueWriter:
         return body
 
     def _learn(self, kind: type) -> None:
-        """Determine, once for each type, how it is written."""
         if kind is File and not self._registry.has_files:
             raise Refusal("a file needs an object storage: pass objects=, with store=", kind)
         try:
@@ -227,7 +226,6 @@ class ValueWriter:
 
 
 def _inside(value: object, room: int) -> int:
-    """The room that remains inside a container."""
     if room == 0:
         reason = f"it is nested more than {MAX_DEPTH} levels deep, or contains itself"
         raise Refusal(reason, type(value))
@@ -247,7 +245,7 @@ class ValueReader:
     """Reads values of the registry's types.
 
     Types of msgpack come back at once; every extension is opened by the reader of its code. Nothing
-    is imported, and the only user code that runs is a registered ``from_plain`` or the constructor
+    is imported, and the only user code running is a registered ``from_plain`` or the constructor
     of a msgspec struct.
     """
 
@@ -270,7 +268,7 @@ class ValueReader:
         self._decode: Callable[[bytes | memoryview], Any] = Decoder(ext_hook=self.extension).decode
 
     def read(self, data: bytes) -> object:
-        """The value of ``data``; may raise any exception for bytes that no writer wrote."""
+        """Decode ``data``; may raise any exception for bytes no writer wrote."""
         refuse_odd_keys(data)
         value = self._decode(data)
         # A level takes a byte at least, and a timestamp has one of 255: the usual small update.
@@ -281,14 +279,12 @@ class ValueReader:
         return value
 
     def _check(self, value: object, data: bytes) -> None:
-        """Refuse what msgpack accepts but no writer writes."""
         if len(data) > MAX_DEPTH and self._is_deeper(value, MAX_DEPTH):
             raise CodecError(f"it is nested more than {MAX_DEPTH} levels deep")
         if has_timestamp(data):
             raise CodecError("it holds a msgpack timestamp, which milecastle never writes")
 
     def extension(self, code: int, body: memoryview) -> object:
-        """The value of one extension."""
         nest = self._nests.get(code)
         if nest is not None:
             # Opened here and not in the function: each frame counts in deeply nested values.
@@ -343,7 +339,6 @@ class ValueReader:
         return False
 
     def _items(self, value: Any) -> Iterable[object] | None:
-        """What counts as one level below ``value``; None for a leaf."""
         kind = kind_of(value)
         if kind in _SEQUENCES:
             return list[object](value)
@@ -368,7 +363,7 @@ def _is_section(part: Any) -> bool:
 
 
 class ValueCodec:
-    """Encodes and decodes values of one registry. Safe to share between threads."""
+    """Encodes and decodes one registry's values. Safe to share between threads."""
 
     def __init__(self, registry: TypeRegistry) -> None:
         self.has_files = registry.has_files
@@ -436,7 +431,7 @@ _TYPE = "$type"
 
 
 class UntypedObject(Mapping[str, Any]):
-    """``{"$type": name, ...}`` with the fields of the object.
+    """``{"$type": name, ...}`` with the object's fields.
 
     A member of an enum, or of a type with user functions, has one field: ``value``. It has
     a hash, because the object may have been in a set.
@@ -459,9 +454,9 @@ class UntypedObject(Mapping[str, Any]):
 
 
 class UntypedCodec(ValueCodec):
-    """Decodes values of any type: those that are registered as they are, others untyped.
+    """Decodes values of any type: those registered as they are, others untyped.
 
-    Nothing is imported or called, and what was read untyped is never written again.
+    Nothing is imported or called, and values read untyped are never written again.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Where tasks run if not here: processes of this machine, and the nodes of a Ray cluster."""
+"""Remote execution: processes on this machine, and Ray actors."""

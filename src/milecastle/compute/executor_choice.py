@@ -1,6 +1,6 @@
-"""Which executor a task gets: that of this process, or the site that its node names.
+"""Which executor a task gets: that of this process, or the site its node names.
 
-An executor of this process does the waiting; what ends elsewhere wakes it.
+An executor of this process does the waiting; a task ending elsewhere wakes it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 
 class SeenExecutors(Executors, Protocol):
-    """Executors that observers can wrap."""
-
-    def seen_by(self, observers: Sequence[Observer], /) -> Self:
-        """The same, for a run that only these observe."""
-        ...
+    def seen_by(self, observers: Sequence[Observer], /) -> Self: ...
 
 
 def site_of(run_on: Any) -> Site:
-    """The site that a node names."""
     if run_on == "process":
         from milecastle.compute.processes import shared_pool
 
@@ -42,7 +37,7 @@ def site_of(run_on: Any) -> Site:
 
 
 class ExecutorChoice:
-    """Makes executors for a graph with nodes that run elsewhere; the others run by ``local``."""
+    """Executors for a graph with remote nodes; others run by ``local``."""
 
     def __init__(
         self, local: SeenExecutors, graph: CompiledGraph, sites: Callable[[Any], Site] = site_of
@@ -53,7 +48,6 @@ class ExecutorChoice:
         self._reference: Reference | None = None
 
     def seen_by(self, observers: Sequence[Observer]) -> ExecutorChoice:
-        """The same, for a run that only these observe."""
         return ExecutorChoice(self._local.seen_by(observers), self._graph, self._sites)
 
     def _find(self) -> Reference:
@@ -67,21 +61,17 @@ class ExecutorChoice:
         return RemoteTasks(self._graph, ports, self._find, self._sites, wake)
 
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
-        """For a driver that blocks."""
         local = self._local.on_thread(ports, most)
         return _Placed(local, self._remote(ports, local.wake))
 
     def on_loop(
         self, ports: Mapping[str, TaskPort], most: int, tell: EmitEvent | None
     ) -> LoopExecutor:
-        """For a driver on the running event loop."""
         local = self._local.on_loop(ports, most, tell)
         return _PlacedOnLoop(local, self._remote(ports, local.wake))
 
 
 class _Placed:
-    """An ``Executor`` of both."""
-
     def __init__(self, local: Executor, remote: RemoteTasks) -> None:
         self._local = local
         self._remote = remote
@@ -92,7 +82,6 @@ class _Placed:
 
     @property
     def can_stop(self) -> bool:
-        """Whether nothing runs in this process."""
         return not self._here
 
     def start(self, tasks: Sequence[RunTask]) -> None:
@@ -117,8 +106,6 @@ class _Placed:
 
 
 class _PlacedOnLoop:
-    """A ``LoopExecutor`` of both."""
-
     def __init__(self, local: LoopExecutor, remote: RemoteTasks) -> None:
         self._local = local
         self._remote = remote

@@ -1,8 +1,8 @@
-"""How another process finds a graph: by the name that the user's own module has for it.
+"""Finding a graph in another process, by its name in the user's own module.
 
-The process that drives a run looks through the modules that it has loaded for the app, or the
-graph, with the fingerprint and the functions of the run. The other process imports that module,
-and compares. So what is imported is named by the code that runs, never by anything stored.
+The process driving a run looks through the modules it has loaded for the app, or the
+graph, with the fingerprint and the run's functions. The other process imports that module,
+and compares. So imports are named by the running code, never by anything stored.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from milecastle.graph.structure import CompiledGraph
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A name at the top level of a module."""
-
     module: str
     attribute: str
 
 
 def reference_to(graph: CompiledGraph) -> Reference:
-    """Where a graph is found; ``InvalidRequest`` if no module has it under a name."""
+    """A graph's import reference; ``InvalidRequest`` if no module has it under a name."""
     for module in _modules(graph):
         for name, value in list(vars(module).items()):
             found = graph_of(value)
@@ -42,7 +40,6 @@ def reference_to(graph: CompiledGraph) -> Reference:
 
 
 def _modules(graph: CompiledGraph) -> Iterator[ModuleType]:
-    """Those of the nodes, then the script, then all others."""
     names = [
         getattr(plain_function(node.function), "__module__", "") for node in graph.nodes.values()
     ]
@@ -54,12 +51,11 @@ def _modules(graph: CompiledGraph) -> Iterator[ModuleType]:
 
 
 def _is_same(found: CompiledGraph, graph: CompiledGraph) -> bool:
-    """Whether a graph runs the same functions elsewhere. A fingerprint knows only their names."""
+    """True if a graph has the same functions. A fingerprint has only their names."""
     return found.fingerprint == graph.fingerprint and [*_placed(found)] == [*_placed(graph)]
 
 
 def _placed(graph: CompiledGraph) -> Iterator[int]:
-    """Which functions run elsewhere."""
     for node in graph.nodes.values():
         if node.subgraph is not None:
             yield from _placed(node.subgraph.graph)
@@ -68,7 +64,7 @@ def _placed(graph: CompiledGraph) -> Iterator[int]:
 
 
 def graph_of(value: object) -> CompiledGraph | None:
-    """The graph of an app or of a graph that compiles; ``None`` for everything else."""
+    """An app's graph or a compilable graph; ``None`` for anything else."""
     if isinstance(value, GraphBuilder):
         try:
             value = cast("Any", value).compile()
@@ -79,7 +75,6 @@ def graph_of(value: object) -> CompiledGraph | None:
 
 
 def find_graph(reference: Reference, fingerprint: str) -> CompiledGraph:
-    """Import a graph in the process that runs its tasks."""
     place = f"{reference.module}:{reference.attribute}"
     module = importlib.import_module(reference.module)  # noqa: TID251 - named by the code that runs
     graph = graph_of(getattr(module, reference.attribute, None))

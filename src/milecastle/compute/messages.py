@@ -1,6 +1,6 @@
-"""Messages between the process that drives a run and one that runs its tasks.
+"""Messages between the process driving a run and one running its tasks.
 
-Everything is data: values are bytes of the codec of the graph, the rest is msgpack. Nothing is
+Everything is data: values are bytes of the graph's codec, the rest is msgpack. Nothing is
 pickled, and nothing that was received is imported or called.
 """
 
@@ -27,12 +27,11 @@ from milecastle.model.task import RunFacts, TaskFacts
 from milecastle.support.prepared import prepared
 
 
-class TaskMessage(msgspec.Struct, array_like=True, tag=True, frozen=True):
-    """One message. Several travel together as a list."""
+class TaskMessage(msgspec.Struct, array_like=True, tag=True, frozen=True): ...
 
 
 class Enter(TaskMessage, frozen=True):
-    """A run whose tasks will follow, and where its graph is found: ``module`` and ``attribute``."""
+    """A run whose tasks will follow, with its graph's ``module`` and ``attribute``."""
 
     run: int
     module: str
@@ -45,7 +44,7 @@ class Enter(TaskMessage, frozen=True):
 
 
 class SharedValues(TaskMessage, frozen=True):
-    """The values that the tasks of a step have in common. It replaces the last one of its run."""
+    """Values shared by a step's tasks. Replaces the run's last ones."""
 
     run: int
     number: int
@@ -53,7 +52,7 @@ class SharedValues(TaskMessage, frozen=True):
 
 
 class TaskSent(TaskMessage, frozen=True):
-    """A task: run a node with the values of a base, changed by ``body`` and without some keys."""
+    """A task: run a node with a base's values, changed by ``body`` and without some keys."""
 
     ticket: int
     run: int
@@ -67,29 +66,29 @@ class TaskSent(TaskMessage, frozen=True):
 
 
 class Cancel(TaskMessage, frozen=True):
-    """Nobody waits for a task any more."""
+    """A task's result is no longer awaited."""
 
     ticket: int
 
 
 class ReturnTasks(TaskMessage, frozen=True):
-    """Another process is free: these tasks are returned, unless they were started."""
+    """Another process is free: return these tasks, unless started."""
 
     tickets: tuple[int, ...]
 
 
 class Forget(TaskMessage, frozen=True):
-    """No more tasks of a run will follow."""
+    """A run has no more tasks."""
 
     run: int
 
 
 class EndProcess(TaskMessage, frozen=True):
-    """No more tasks will follow: the far side ends."""
+    """No more tasks: the task server ends."""
 
 
 class Raised(msgspec.Struct, array_like=True, frozen=True):
-    """What was raised: its class by name, and as much of it as is plain data."""
+    """A raised exception: class name, and its plain data."""
 
     module: str
     name: str
@@ -102,33 +101,32 @@ class Raised(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AskReply(TaskMessage, frozen=True):
-    """The answer to an ``Ask``; neither body nor error means that there is none on record."""
+    """The answer to an ``Ask``; neither body nor error means none is recorded."""
 
     number: int
     body: bytes | None = None
     raised: Raised | None = None
 
 
-class Ready(TaskMessage, frozen=True):
-    """A process has started, and takes tasks."""
+class Ready(TaskMessage, frozen=True): ...
 
 
 class Began(TaskMessage, frozen=True):
-    """A task that has a timeout was started."""
+    """A task with a timeout was started."""
 
     ticket: int
 
 
 class TasksReturned(TaskMessage, frozen=True):
-    """These tasks were recalled, and are not run here."""
+    """Recalled tasks, not run here."""
 
     tickets: tuple[int, ...]
 
 
 class Done(TaskMessage, frozen=True):
-    """A task ended. ``refused`` says that what it returned cannot be used, or it could not run.
+    """A task ended. ``refused`` says its result cannot be used, or it could not run.
 
-    Neither body nor error means that it was cancelled before it started.
+    Neither body nor error means it was cancelled before it started.
     """
 
     ticket: int
@@ -139,7 +137,7 @@ class Done(TaskMessage, frozen=True):
 
 
 class Ask(TaskMessage, frozen=True):
-    """A task asks something of its run: the name of a method of ``TaskPort``, and arguments."""
+    """A task's call to its run: a ``TaskPort`` method and arguments."""
 
     number: int
     ticket: int
@@ -167,22 +165,19 @@ _decode_from = msgspec.msgpack.Decoder(_FromFrame).decode
 
 
 def encode(messages: Sequence[ToTasks | FromTasks]) -> bytes:
-    """Messages that travel together."""
     return _encode((messages,))
 
 
 def decode_to_tasks(data: bytes) -> list[ToTasks]:
-    """What the near side sent."""
     return _decode_to(data).messages
 
 
 def decode_from_tasks(data: bytes) -> list[FromTasks]:
-    """What the far side sent."""
     return _decode_from(data).messages
 
 
 class GraphValues:
-    """The values of one graph as bytes, by the codec of its state."""
+    """One graph's values as bytes, by its state's codec."""
 
     def __init__(self, graph: CompiledGraph) -> None:
         annotations = [channel.annotation for channel in graph.schema.channels.values()]
@@ -190,16 +185,13 @@ class GraphValues:
         self.pack, self.unpack = codec.encode_state, codec.decode_state
 
     def pack_one(self, value: Any) -> bytes:
-        """Any value."""
         return self.pack({"value": value})
 
     def unpack_one(self, body: bytes) -> Any:
-        """The inverse of ``pack_one``."""
         return self.unpack(body)["value"]
 
 
 def subgraph_at(graph: CompiledGraph, path: tuple[str, ...]) -> CompiledGraph:
-    """The graph that these nodes lead to."""
     for name in path:
         subgraph = graph.nodes[name].subgraph
         if subgraph is None:
@@ -209,13 +201,11 @@ def subgraph_at(graph: CompiledGraph, path: tuple[str, ...]) -> CompiledGraph:
 
 
 def facts_of(entered: Enter, values: GraphValues) -> RunFacts:
-    """What the tasks of a run have in common, where they run."""
     config = values.unpack_one(entered.config)
     return RunFacts(entered.run_id, entered.fingerprint, entered.path, entered.thread, config)
 
 
 def pack_raised(error: BaseException) -> Raised:
-    """What was raised, as data."""
     kind = type(error)
     asked = error.interrupt if isinstance(error, Asked) else None
     parked = (error.label, error.until) if isinstance(error, Parked) else None
@@ -236,7 +226,7 @@ def pack_raised(error: BaseException) -> Raised:
 
 
 def unpack_raised(raised: Raised, where: str) -> BaseException:
-    """The error again; of a class that this process does not know, one of the same name.
+    """The error again; of a class this process does not know, one of the same name.
 
     Its code is not called. ``where`` says where it was raised.
     """
@@ -252,7 +242,6 @@ def unpack_raised(raised: Raised, where: str) -> BaseException:
 
 
 def _class_of(module: str, name: str) -> type[BaseException]:
-    """A class that is loaded here under this name, or else a new one."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -269,7 +258,6 @@ def _named(
 
 
 def _made(kind: type[BaseException], raised: Raised) -> BaseException:
-    """An instance with the arguments and the text of what was raised."""
     arguments = (raised.text,) if raised.arguments is None else raised.arguments
     with suppress(Exception):  # some need more than their arguments
         error = kind.__new__(kind, *arguments)

@@ -1,18 +1,18 @@
-"""A pool of processes on this machine, shared by all calls of this process.
+"""A local process pool, shared by all calls in this process.
 
 Rules:
 
-- Each process is a fresh interpreter: nothing is forked. It imports the module of the app.
-- Each has a thread that reads what it sends, and gives it the next tasks at once, so that it does
-  not wait for the driver: short tasks are queued ahead at a process, long ones are not.
-- When a process has nothing to do, it gets what is queued at another and was not started there.
-- Each has a thread that writes what it is sent. Nothing is read or written under the lock, so a
+- Each process is a fresh interpreter: nothing is forked. It imports the app's module.
+- Each has a thread that reads its messages, and gives it the next tasks at once, so it does not
+  wait for the driver: short tasks are queued ahead at a process, long ones are not.
+- An idle process gets tasks queued at another and not started there.
+- Each has a thread writing to it. Nothing is read or written under the lock, so a
   process that does not read, or stops within a message, delays no other.
-- If a process ends, the task that it ran is lost and counts as an attempt. Those that it had not
-  started are given to others. That it ended is also noticed if a process that it forked lives on.
+- If a process ends, the task it ran is lost and counts as an attempt. Those it had not
+  started are given to others. That it ended is also noticed if a process it forked lives on.
 - A process whose task is over and does not stop within ``GRACE`` seconds is killed.
-- A process that ends before it could take a task fails what waits: the next would end as well. If
-  others work, another one is started later: there may be no room for it now.
+- A process ending before it could take a task fails the waiting tasks: the next would end as
+  well. If others work, another one is started later: there may be no room for it now.
 """
 
 from __future__ import annotations
@@ -67,32 +67,23 @@ _PATIENCE: Final = 5.0
 
 
 class Process(Protocol):
-    """A process that was launched, as ``multiprocessing`` has it."""
+    """A launched process, as in ``multiprocessing``."""
 
     @property
-    def exitcode(self) -> int | None:
-        """How it ended; ``None`` while it runs."""
-        ...
+    def exitcode(self) -> int | None: ...
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
-        ...
+    def join(self, timeout: float | None = None) -> None: ...
 
-    def kill(self) -> None:
-        """End it at once."""
-        ...
+    def kill(self) -> None: ...
 
 
 class NearPipe(Pipe, Protocol):
-    """The near end of a pipe."""
+    """The client's end of a pipe."""
 
-    def close(self) -> None:
-        """Nothing is sent or received any more."""
-        ...
+    def close(self) -> None: ...
 
 
 def launch(pipe: connection.Connection) -> Process:
-    """Start a process that serves this pipe."""
     from multiprocessing import get_context
 
     process = get_context("spawn").Process(target=serve, args=(pipe,), name="milecastle-node")
@@ -102,8 +93,6 @@ def launch(pipe: connection.Connection) -> Process:
 
 
 class _Child:
-    """One process. ``tasks`` are those it was sent and has not finished; it runs the first."""
-
     def __init__(self, process: Process, pipe: NearPipe) -> None:
         self.process = process
         self.pipe = pipe
@@ -118,14 +107,12 @@ class _Child:
 
     @property
     def room(self) -> int:
-        """How many more tasks it may be sent: one, until it is known how long they take."""
         if not self.ready:
             return 0
         ahead = 0 if self.mean is None else int(_AHEAD / max(self.mean, 1e-6))
         return 1 + min(_MOST_AHEAD, ahead) - len(self.tasks)
 
     def send(self, messages: list[ToTasks]) -> None:
-        """Send messages, in this order, as soon as it reads them."""
         self._outbox.put(messages)
 
     def _write(self) -> None:
@@ -134,13 +121,11 @@ class _Child:
                 self.pipe.send_bytes(encode(messages))
 
     def close(self) -> None:
-        """It has ended, and reads nothing more."""
         self._outbox.put(None)
         self._writer.join()
         self.pipe.close()
 
     def recall(self) -> None:
-        """Ask for the second half of what it has not started."""
         asked = [
             remote.work.ticket
             for remote in islice(self.tasks, 1 + (len(self.tasks) - 1) // 2, None)
@@ -151,7 +136,6 @@ class _Child:
             self.send([ReturnTasks(tuple(asked))])
 
     def give(self, tasks: Sequence[RemoteTask]) -> None:
-        """Send tasks, with what they share if it does not have that yet."""
         messages: list[ToTasks] = []
         for remote in tasks:
             run = remote.run.run
@@ -166,7 +150,7 @@ class _Child:
 
 
 class ProcessPool:
-    """A ``Site``: at most ``most`` processes, started as they are needed."""
+    """A ``Site``: at most ``most`` processes, started as needed."""
 
     hint = '; its output says why. A script starts its runs under `if __name__ == "__main__":`'
 
@@ -184,13 +168,11 @@ class ProcessPool:
         self._more_at = 0.0
 
     def submit(self, tasks: Sequence[RemoteTask]) -> None:
-        """Run these tasks."""
         with self._lock:
             self._waiting.extend(tasks)
             self._spread()
 
     def withdraw(self, tasks: Sequence[RemoteTask]) -> None:
-        """Stop these tasks."""
         with self._lock:
             for remote in tasks:
                 with suppress(ValueError):
@@ -202,14 +184,12 @@ class ProcessPool:
                             self._kill_later(child, remote)
 
     def reply(self, task: RemoteTask, reply: AskReply) -> None:
-        """Answer what a task asked."""
         with self._lock:
             for child in self._children:
                 if task in child.tasks:
                     child.send([reply])
 
     def forget(self, runs: Iterable[int]) -> None:
-        """The processes need nothing of these runs any more."""
         with self._lock:
             for child in self._children:
                 known = [run for run in runs if child.bases.pop(run, None) is not None]
@@ -217,7 +197,6 @@ class ProcessPool:
                     child.send([Forget(run) for run in known])
 
     def close(self) -> None:
-        """End the processes."""
         with self._lock:
             self._closed = True
             children, self._children = self._children, []
@@ -235,7 +214,6 @@ class ProcessPool:
     # ---- under the lock
 
     def _spread(self) -> None:
-        """Give waiting tasks to processes."""
         busy = sum(1 for child in self._children if child.tasks)
         most = self._most if monotonic() >= self._more_at else len(self._children)
         wanted = min(most, busy + len(self._waiting))
@@ -262,7 +240,6 @@ class ProcessPool:
         reader.start()
 
     def _connect(self) -> tuple[Process, NearPipe]:
-        """Start a process; also the pipe to it."""
         ours, theirs = connection.Pipe()
         near = socket.socket(fileno=os.dup(ours.fileno()))
         process = self._start(theirs)
@@ -270,7 +247,6 @@ class ProcessPool:
         return process, ours
 
     def _kill_later(self, child: _Child, remote: RemoteTask) -> None:
-        """Its first task is over: it has a moment to stop."""
         timer = Timer(GRACE, self._kill_overdue, (child, remote))
         timer.daemon = True
         timer.start()
@@ -278,7 +254,6 @@ class ProcessPool:
     # ---- the threads of processes
 
     def _read(self, child: _Child) -> None:
-        """Take what a process sends, until it ends."""
         with suppress(EOFError, OSError):
             while True:
                 messages = decode_from_tasks(child.pipe.recv_bytes())
@@ -297,7 +272,6 @@ class ProcessPool:
                 child.process.kill()
 
     def _receive(self, child: _Child, messages: list[FromTasks]) -> list[RemoteTasks]:
-        """Take what a process sent; the calls that have to look."""
         wake: list[RemoteTasks] = []
         for message in messages:
             if isinstance(message, Ready):
@@ -325,7 +299,6 @@ class ProcessPool:
         return wake
 
     def _take_back(self, child: _Child, tickets: Sequence[int]) -> None:
-        """Tasks that a process has not started go to another."""
         back = [remote for remote in child.tasks if remote.work.ticket in tickets]
         child.recalled.difference_update(tickets)
         for remote in back:
@@ -334,15 +307,13 @@ class ProcessPool:
         self._waiting.extendleft(remote for remote in reversed(back) if not remote.over)
 
     def _how(self, process: Process) -> str:
-        """How a process ended."""
         return _described(process.exitcode)
 
     def _gives_up(self, process: Process) -> bool:
-        """Whether the next process would end before it could take a task, as this one did."""
         return True
 
     def _bury(self, child: _Child) -> list[RemoteTasks]:
-        """A process has ended: its first task is lost, the others wait for another process."""
+        """Handle an ended process: its first task is lost, the others go elsewhere."""
         child.process.join(_PATIENCE)
         how = self._how(child.process)
         with self._lock:
@@ -370,7 +341,7 @@ class ProcessPool:
 
 
 def _cut_off(process: Process, near: socket.socket) -> None:
-    """End the pipe when the process has ended, even if one that it forked has it open."""
+    """Close the pipe when the process has ended, even if a forked child holds it open."""
     with near:
         while process.exitcode is None:
             sleep(_GLANCE)
@@ -391,7 +362,6 @@ def _described(code: int | None) -> str:
 
 
 def usable_cpus() -> int:
-    """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -402,7 +372,6 @@ _making = Lock()
 
 
 def shared_pool() -> ProcessPool:
-    """The pool of this process."""
     global _pool  # noqa: PLW0603 - one for all calls, as long as the process lives
     with _making:
         if _pool is None:
@@ -412,7 +381,6 @@ def shared_pool() -> ProcessPool:
 
 
 def _start_over() -> None:
-    """In a forked child: the processes belong to the parent."""
     global _pool, _making
     if _pool is not None:
         atexit.unregister(_pool.close)

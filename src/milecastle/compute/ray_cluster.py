@@ -1,13 +1,13 @@
-"""Actors of a Ray cluster: the pool of processes, with actors in their place.
+"""Ray actors: the process pool with actors instead.
 
 Rules:
 
 - Frames of messages are all that travels by Ray. Ray stores large ones (above 100 KiB) in its
-  object store, on the machine of the actor.
+  object store, on the actor's machine.
 - An actor is never restarted, and no call of it is repeated, by Ray: whether a task is tried again
   is decided by its run, which records attempts.
 - Actors belong to this process: when it ends, however it does, Ray ends them.
-- No more actors are started than the cluster has resources for. One that Ray cannot place yet
+- No more actors are started than the cluster has resources for. One Ray cannot place yet
   takes no task.
 - When no call has used them for ``IDLE`` seconds, they are ended: others need the resources.
 """
@@ -41,23 +41,21 @@ _RECOUNT: Final = 1.0
 
 
 class QueuePipe:
-    """The far end of a pipe whose frames come and go by calls of the actor."""
+    """The task server's end of a pipe, with frames sent by actor calls."""
 
     def __init__(self) -> None:
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self.outbox: SimpleQueue[bytes] = SimpleQueue()
 
     def send_bytes(self, data: bytes, /) -> None:
-        """Send one frame."""
         self.outbox.put(data)
 
     def recv_bytes(self) -> bytes:
-        """Receive one frame."""
         return self.inbox.get()
 
 
 class FarActor:
-    """The far side as an actor. Ray calls ``put`` and ``take`` on one thread each."""
+    """The task server as an actor. Ray calls ``put`` and ``take`` on one thread each."""
 
     def __init__(self) -> None:
         self._pipe = QueuePipe()
@@ -65,11 +63,9 @@ class FarActor:
         Thread(target=serve, args=(lambda: None,), name="milecastle-tasks", daemon=True).start()
 
     def put(self, frame: bytes) -> None:
-        """Take messages of the near side."""
         self._pipe.inbox.put(frame)
 
     def take(self) -> list[bytes]:
-        """Messages to the near side, as soon as there are any."""
         outbox = self._pipe.outbox
         frames = [outbox.get()]
         while not outbox.empty():
@@ -78,8 +74,6 @@ class FarActor:
 
 
 class _Actor:
-    """An actor as a ``Process`` and as the near end of the pipe to it."""
-
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray = ray
         self._actor = actor
@@ -106,7 +100,6 @@ class _Actor:
         return self._frames.popleft()
 
     def _call(self, method: Any, *arguments: Any) -> Any:
-        """Call the actor; a call after ``ray.shutdown()`` would start another Ray."""
         if not self._ray.is_initialized():
             raise EOFError("Ray was shut down")
         try:
@@ -127,7 +120,7 @@ class _Actor:
 
 
 class RayActors(ProcessPool):
-    """A ``Site``: actors of a Ray cluster that all need the same."""
+    """A ``Site``: Ray actors with equal needs."""
 
     hint = "; look for its error in Ray's logs, and whether the cluster can start such an actor"
 
@@ -151,7 +144,6 @@ class RayActors(ProcessPool):
         )
 
     def submit(self, tasks: Sequence[RemoteTask]) -> None:
-        """Run these tasks."""
         now = monotonic()
         if now >= self._counted + _RECOUNT:
             self._counted = now
@@ -160,7 +152,7 @@ class RayActors(ProcessPool):
         super().submit(tasks)
 
     def forget(self, runs: Iterable[int]) -> None:
-        """The actors need nothing of these runs any more, and are ended if nobody uses them."""
+        """Release these runs; end the actors if unused."""
         super().forget(runs)
         with self._lock:
             if self._timer is None and not self._closed:
@@ -172,7 +164,6 @@ class RayActors(ProcessPool):
         self._timer.start()
 
     def _release(self) -> None:
-        """End the actors, unless a call uses them."""
         with self._lock:
             self._timer = None
             if self._waiting or any(child.tasks or child.bases for child in self._children):
@@ -185,7 +176,6 @@ class RayActors(ProcessPool):
             child.process.kill()
 
     def _room(self) -> int:
-        """How many of these actors the cluster could hold, if it held nothing else."""
         wanted = {"CPU": self._needs.num_cpus, **(self._needs.resources or {})}
         if self._needs.memory is not None:
             wanted["memory"] = self._needs.memory
@@ -209,7 +199,7 @@ _making = Lock()
 
 
 def shared_cluster(needs: Ray) -> RayActors:
-    """The actors of this process that need this. Ray is initialized if the caller did not."""
+    """This process's actors with these needs. Initializes Ray if the caller did not."""
     with _making:
         found = _clusters.get(needs)
         if found is None:
@@ -232,7 +222,6 @@ def _ray() -> Any:
 
 
 def _start_over() -> None:
-    """In a forked child: the actors belong to the parent."""
     global _making  # noqa: PLW0603 - whoever held it is not in this process
     for actors in _clusters.values():
         atexit.unregister(actors.close)

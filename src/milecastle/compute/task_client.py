@@ -1,10 +1,11 @@
-"""The near side: the tasks of one call that run elsewhere, as messages, and what comes back.
+"""The task client: one call's remote tasks as messages, and their outcomes.
 
 Rules:
 
-- GraphValues that the tasks of a step share are encoded once, whatever their number.
-- An outcome is decoded on the thread of the driver, so that one slow graph delays no other.
-- What a task asks is answered on threads of this call: it may wait for a commit or for a reader.
+- GraphValues the tasks of a step share are encoded once, whatever their number.
+- An outcome is decoded on the driver's thread, so one slow graph delays no other.
+- A task's questions are answered on threads of this call: an answer may wait for a commit or for a
+  reader.
 - A task that timed out or was cancelled is over at once; its site ends its process.
 """
 
@@ -49,7 +50,7 @@ _numbers = count(1)
 
 
 class RemoteTask(msgspec.Struct, eq=False):
-    """A task that was sent elsewhere. Its site sets ``began`` when it starts there."""
+    """A task sent elsewhere. Its site sets ``began`` when it starts."""
 
     task: RunTask
     node: Node
@@ -62,7 +63,7 @@ class RemoteTask(msgspec.Struct, eq=False):
     over: bool = False
 
     def renew(self) -> None:
-        """Give it another ticket: it is sent once more."""
+        """Give it another ticket: it is sent again."""
         self.work = msgspec.structs.replace(self.work, ticket=next(_numbers))
 
 
@@ -74,21 +75,15 @@ class Site(Protocol):
         ...
 
     def withdraw(self, tasks: Sequence[RemoteTask], /) -> None:
-        """Stop these tasks, which are over; nothing is heard of them again."""
+        """Stop these tasks, which are over; nothing more is reported."""
         ...
 
-    def reply(self, task: RemoteTask, reply: AskReply, /) -> None:
-        """Answer what a task asked."""
-        ...
+    def reply(self, task: RemoteTask, reply: AskReply, /) -> None: ...
 
-    def forget(self, runs: Iterable[int], /) -> None:
-        """No more tasks of these runs are submitted."""
-        ...
+    def forget(self, runs: Iterable[int], /) -> None: ...
 
 
 class _Run(msgspec.Struct, eq=False):
-    """A run as its tasks are sent: its header, its codec, the values of its current step."""
-
     entered: Enter
     graph: CompiledGraph
     values: GraphValues
@@ -98,7 +93,7 @@ class _Run(msgspec.Struct, eq=False):
 
 
 class RemoteTasks:
-    """The remote tasks of one call. ``wake`` ends the wait of the driver, from any thread."""
+    """One call's remote tasks. ``wake`` ends the driver's wait, from any thread."""
 
     def __init__(
         self,
@@ -124,7 +119,7 @@ class RemoteTasks:
     # ---- for the driver's thread
 
     def start(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """Send the tasks whose nodes run elsewhere; the others are returned."""
+        """Send tasks for remote nodes; return the others."""
         here: list[RunTask] = []
         sent: dict[int, tuple[Site, list[RemoteTask]]] = {}
         for task in tasks:
@@ -194,11 +189,10 @@ class RemoteTasks:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a task runs elsewhere."""
         return bool(self._running)
 
     def take(self) -> list[Finished]:
-        """The tasks that have ended since the last time; those out of time are stopped."""
+        """Newly finished tasks; those out of time are stopped."""
         while self._done:
             remote, done = self._done.popleft()
             if self._drop(remote):
@@ -227,12 +221,10 @@ class RemoteTasks:
         return Finished(remote.task, command)
 
     def due(self) -> float | None:
-        """When the first of the tasks times out, as monotonic time."""
         ends = [_end(*timed)[0] for timed in self._timed.values() if timed[0].began is not None]
         return min(ends, default=None)
 
     def cancel(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """Stop tasks; those that do not run elsewhere are returned."""
         from asyncio import CancelledError
 
         here: list[RunTask] = []
@@ -253,13 +245,12 @@ class RemoteTasks:
         site.withdraw([remote])
 
     def _drop(self, remote: RemoteTask) -> bool:
-        """Forget a task; ``False`` if it was over before."""
+        """Forget a task; ``False`` if it was already over."""
         remote.over = True
         self._timed.pop(id(remote.task), None)
         return self._running.pop(id(remote.task), None) is not None
 
     def close(self) -> None:
-        """The call is over: what still runs is stopped."""
         for remote, _ in [*self._running.values()]:
             self._stop(remote)
         runs = [run.entered.run for run in self._runs.values()]
@@ -271,16 +262,15 @@ class RemoteTasks:
     # ---- for the thread of a site
 
     def finished(self, remote: RemoteTask, done: Done) -> None:
-        """A task has ended. The site calls ``wake`` when it has told everything that it knows."""
+        """A task has ended. The site calls ``wake`` after reporting everything."""
         self._done.append((remote, done))
 
     def lost(self, remote: RemoteTask, how: str, *, again: bool = True) -> None:
-        """The process that ran a task is gone; ``again`` says whether another may run it."""
+        """A task's process is gone; ``again`` if another may run it."""
         error = ProcessLost(node=remote.node.name, how=how)
         self._done.append((remote, Finished(remote.task, None, error, refused=not again)))
 
     def asked(self, remote: RemoteTask, site: Site, ask: Ask) -> None:
-        """A task asks something of its run."""
         if ask.name == "heartbeat":
             remote.beat = monotonic()
         if self._replies is None:
@@ -336,7 +326,6 @@ def _over(remote: RemoteTask) -> InvalidRequest:
 
 
 def _end(remote: RemoteTask, timeout: Timeout) -> tuple[float, float]:
-    """When a task times out, and its timeout; one that has not started does not."""
     if remote.began is None:
         return float("inf"), 0.0
     ends: list[tuple[float, float]] = []

@@ -4,7 +4,7 @@ Rules:
 
 - Tasks run one after another, in the order in which they came.
 - Every question to the run is a message, and the task waits for the reply.
-- When the near side is gone, nobody waits: the task that runs is given a moment, then the process
+- When the near side is gone, nobody waits: the task running is given a moment, then the process
   ends.
 """
 
@@ -66,7 +66,7 @@ AskRun = Callable[[int, str, bytes], AskReply]
 
 
 class FarPort:
-    """The ``TaskPort`` of a run, by messages. Its tasks run one at a time."""
+    """A run's ``TaskPort`` by messages. Its tasks run one at a time."""
 
     def __init__(self, values: GraphValues, ask: AskRun) -> None:
         self._values = values
@@ -78,7 +78,6 @@ class FarPort:
         return self._answer(self._ask_run(self.ticket, name, self._values.pack_one([*arguments])))
 
     async def _aask(self, name: str, *arguments: Any) -> Any:
-        """``_ask`` in a thread: the loop goes on."""
         from milecastle.support.off_loop import off_loop
 
         body = self._values.pack_one([*arguments])
@@ -90,63 +89,51 @@ class FarPort:
         return MISSING if reply.body is None else self._values.unpack_one(reply.body)
 
     def is_running(self, task: RunTask) -> bool:
-        """Whether the task that runs is not over."""
+        """True if the running task is not over."""
         return self.open
 
     def facts(self, task: RunTask) -> TaskFacts:
-        """More data for the context of a task."""
         return msgspec.msgpack.decode(self._ask("facts"), type=TaskFacts)
 
     def recorded(self, task: RunTask, name: str) -> Any:
-        """What the task recorded under this name; ``MISSING`` if it did not."""
         return self._ask("recorded", name)
 
     def record(self, task: RunTask, name: str, value: Any) -> None:
-        """Record a value, durably."""
         self._ask("record", name, value)
 
     async def arecord(self, task: RunTask, name: str, value: Any) -> None:
-        """``record`` on an event loop."""
         await self._aask("record", name, value)
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any]) -> Any:
-        """The connection is not here."""
         raise InvalidRequest(
             f"ctx.transaction() in node '{task.node}' needs the connection of the process that "
             "drives the run: remove run_on= from the node, or use ctx.once()"
         )
 
     def files(self, task: RunTask) -> PlacedFiles:
-        """The files of the tenant, which this process reaches without the one that asked."""
         from milecastle.stores.offloading.files import files_at
 
         return files_at(msgspec.msgpack.decode(self._ask("files"), type=FilePlace))
 
     def emit(self, task: RunTask, value: Any) -> None:
-        """Emit a value to the reader of the stream."""
         self._ask("emit", value)
 
     async def aemit(self, task: RunTask, value: Any) -> None:
-        """``emit`` on an event loop."""
         await self._aask("emit", value)
 
     def heartbeat(self, task: RunTask) -> None:
-        """The task is still at work."""
         self._ask("heartbeat")
 
     def answer(self, label: str) -> Any:
-        """The answer to a question."""
         return self._ask("answer", label)
 
     def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
-        """When a sleep ends; ``None`` if that time has come."""
+        """A sleep's end; ``None`` if it has passed."""
         found: int | None = self._ask("wake_time", label, until, seconds)
         return found
 
 
 class _FarRun:
-    """A run whose tasks are run here, and the values of its current step."""
-
     def __init__(self, graph: CompiledGraph, entered: Enter, ask: AskRun) -> None:
         self.graph = subgraph_at(graph, entered.path)
         self.values = GraphValues(self.graph)
@@ -182,7 +169,6 @@ class FarTasks:
         self._awaiting: asyncio.Task[Any] | None = None
 
     def take(self, message: Enter | SharedValues | Forget) -> None:
-        """Note what the tasks that follow have in common."""
         if isinstance(message, Enter):
             self._entered[message.run] = message
         elif isinstance(message, SharedValues):
@@ -268,7 +254,6 @@ class FarTasks:
                 awaiting.get_loop().call_soon_threadsafe(awaiting.cancel)
 
     def close(self) -> None:
-        """No more tasks will come."""
         if self._runner is not None:
             self._runner.close()
 
@@ -285,11 +270,7 @@ def _unfit(error: Exception) -> Raised:
 
 
 class Pipe(Protocol):
-    """A connection of ``multiprocessing``."""
-
-    def send_bytes(self, data: bytes, /) -> None:
-        """Send one frame."""
-        ...
+    def send_bytes(self, data: bytes, /) -> None: ...
 
     def recv_bytes(self) -> bytes:
         """Receive one frame; ``EOFError`` if the other end is gone."""
@@ -297,7 +278,7 @@ class Pipe(Protocol):
 
 
 class Server:
-    """The far side of a pipe: a thread reads, the calling thread runs the tasks."""
+    """One pipe's task server: a thread reads, the calling thread runs the tasks."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -309,7 +290,7 @@ class Server:
         self._tasks = FarTasks(self._ask, self._send)
 
     def serve(self, end: Callable[[], None]) -> None:
-        """Run tasks until the near side is gone; ``end`` is called if one still runs then."""
+        """Run tasks until the client is gone; ``end`` is called if one still runs."""
         threading.Thread(target=self._read, args=(end,), daemon=True).start()
         self._send(Ready())
         while (message := self._todo.get()) is not None:
@@ -320,7 +301,6 @@ class Server:
         self._tasks.close()
 
     def _remove(self, ticket: int) -> bool:
-        """Whether a task was not started, and not returned; from now on it is one of them."""
         try:
             self._unstarted.remove(ticket)
         except KeyError:
@@ -328,7 +308,6 @@ class Server:
         return True
 
     def _return(self, tickets: Sequence[int]) -> None:
-        """Return those that were not started, before anything is said of those behind them."""
         with self._sending:
             self._write(TasksReturned(tuple(filter(self._remove, tickets))))
 
@@ -376,7 +355,6 @@ class Server:
 
 
 def serve(pipe: Pipe) -> None:
-    """The main function of a process of the pool."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that drives the run decides

@@ -1,1 +1,1 @@
-"""Durable files, locks and safe names: what stores and builds both need."""
+"""Durable files, locks and safe names, for stores and builds."""

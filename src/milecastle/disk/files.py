@@ -28,7 +28,7 @@ _FLAGS: Final = (
 def open_log(path: Path, *, create: bool = False) -> int:
     """Open a thread's file for reading and appending.
 
-    If it, or one of the two folders that it is in, is a symbolic link, that is an ``OSError``.
+    If it, or one of the two folders it is in, is a symbolic link, that is an ``OSError``.
     """
     for folder in (path.parent.parent, path.parent):
         check_folder(folder)
@@ -50,19 +50,17 @@ def _check_regular(path: Path, fd: int) -> None:
 if sys.platform == "win32":
 
     def read_some(fd: int, size: int, offset: int) -> bytes:
-        """Read up to ``size`` bytes from ``offset``."""
         os.lseek(fd, offset, os.SEEK_SET)  # the handle is not shared: its log is guarded
         return os.read(fd, size)
 
 else:
 
     def read_some(fd: int, size: int, offset: int) -> bytes:
-        """Read up to ``size`` bytes from ``offset``."""
         return os.pread(fd, size, offset)
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
-    """Read ``size`` bytes from ``offset``; fewer only at the end of the file."""
+    """Read ``size`` bytes from ``offset``; fewer only at the file's end."""
     data = read_some(fd, size, offset)
     while len(data) < size:
         more = read_some(fd, size - len(data), offset + len(data))
@@ -92,18 +90,15 @@ if sys.platform == "darwin":
 elif sys.platform == "win32":
 
     def sync(fd: int) -> None:
-        """Return when the file's bytes and metadata are on disk."""
         os.fsync(fd)
 
 else:
 
     def sync(fd: int) -> None:
-        """Return when the file's bytes and metadata are on disk."""
         os.fdatasync(fd)
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the names in the folder are on disk. Windows does this automatically."""
     if sys.platform != "win32":
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -113,7 +108,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> bool:
-    """Whether the folder exists.
+    """True if the folder exists.
 
     Anything else with that name, including a link, is an ``OSError``.
     """
@@ -127,7 +122,7 @@ def check_folder(folder: Path) -> bool:
 
 
 def make_root(root: Path) -> None:
-    """Create the folder and its parents if missing; the names of new ones are durable."""
+    """Create the folder and missing parents durably."""
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)

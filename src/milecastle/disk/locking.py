@@ -22,7 +22,6 @@ if sys.platform == "win32":
     _PLACE = 1 << 40  # far beyond any file's end, so that locking does not block readers
 
     def try_lock(fd: int, shared: bool) -> bool:
-        """Take the lock if it is free."""
         os.lseek(fd, _PLACE, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -31,7 +30,6 @@ if sys.platform == "win32":
         return True
 
     def unlock(fd: int) -> None:
-        """Release the lock, if it was taken."""
         os.lseek(fd, _PLACE, os.SEEK_SET)
         with suppress(OSError):  # it was not taken
             msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
@@ -43,7 +41,6 @@ else:
     _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
     def try_lock(fd: int, shared: bool) -> bool:
-        """Take the lock if it is free."""
         try:
             fcntl.flock(fd, _SHARED if shared else _EXCLUSIVE)
         except BlockingIOError:
@@ -51,12 +48,11 @@ else:
         return True
 
     def unlock(fd: int) -> None:
-        """Release the lock, if it was taken."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def lock(fd: int, *, shared: bool = False, timeout: float) -> None:
-    """Take the lock; ``Unavailable`` if others hold it for longer than ``timeout`` seconds."""
+    """Take the lock; ``Unavailable`` if others hold it longer than ``timeout`` seconds."""
     if try_lock(fd, shared):
         return
     deadline = monotonic() + timeout

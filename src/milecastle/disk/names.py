@@ -31,7 +31,7 @@ _RESERVED: Final = re.compile(
 
 
 def file_name(id: str) -> str:
-    """The name of the file or folder of ``id``, without a suffix."""
+    """File or folder name for ``id``, without a suffix."""
     cleaned = _FORBIDDEN.sub("_", _ENDS.sub("", id))
     if cleaned == id and _stands_alone(id):
         return id
@@ -43,7 +43,6 @@ def file_name(id: str) -> str:
 
 
 def _stands_alone(id: str) -> bool:
-    """Whether no other id can collide with this one."""
     return (
         _PLAIN.fullmatch(id) is not None
         and len(id) <= LONGEST
@@ -53,5 +52,4 @@ def _stands_alone(id: str) -> bool:
 
 
 def _shortened(name: str) -> str:
-    """The name cut to its limit, between two characters."""
     return name.encode(errors="surrogatepass")[:LONGEST].decode("utf-8", "ignore")

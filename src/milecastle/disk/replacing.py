@@ -36,7 +36,6 @@ def make_folders(folder: Path) -> None:
 
 
 def put(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace the contents of ``path`` atomically."""
     with replacing(path, durable=durable) as temporary:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         try:
@@ -48,7 +47,6 @@ def put(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def temporary_name() -> str:
-    """A name that no other file has."""
     return f"{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
 
 

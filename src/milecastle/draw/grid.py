@@ -24,7 +24,6 @@ _MOST_COLUMNS = 16
 
 
 def arrange_in_grid(sizes: Sequence[tuple[int, int]], ties: Sequence[Tie]) -> Layout:
-    """Lay out boxes row by row, in the order in which they are given."""
     columns = min(isqrt(len(sizes) - 1) + 1, _MOST_COLUMNS)
     rows = -(-len(sizes) // columns)
     widths = [max(width for width, _ in sizes[column::columns]) for column in range(columns)]
@@ -45,7 +44,6 @@ def arrange_in_grid(sizes: Sequence[tuple[int, int]], ties: Sequence[Tie]) -> La
     ]
 
     def wire(number: int, tie: Tie) -> Wire:
-        """Down to the street, along it, beside the column of the target, and in from above."""
         track = _MARGIN + number % _TRACKS * _TRACK
         source, target = boxes[tie.source], boxes[tie.target]
         (x, _), (to_x, _) = source.middle, target.middle
@@ -63,5 +61,4 @@ def arrange_in_grid(sizes: Sequence[tuple[int, int]], ties: Sequence[Tie]) -> La
 
 
 def _starts(lengths: list[int]) -> list[int]:
-    """Where each of these begins, after a street; and where the last street ends."""
     return list(accumulate((length + _STREET for length in lengths), initial=_STREET))

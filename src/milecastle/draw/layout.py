@@ -2,7 +2,7 @@
 
 Rules:
 
-- Boxes never overlap, and no link passes through a box that it does not join.
+- Boxes never overlap, and no link passes through a box it does not join.
 - Every coordinate is a whole number.
 - A graph that would take too long is laid out in a grid. The limits count boxes and links, so the
   same graph is always drawn in the same way.
@@ -39,8 +39,6 @@ _KEPT = 32
 
 
 class _Strand(NamedTuple):
-    """The way of a tie through the rows, from top to bottom."""
-
     path: list[int]
     rises: bool
     is_lane: bool
@@ -54,7 +52,7 @@ def arrange(
     first: int | None = None,
     last: int | None = None,
 ) -> Layout:
-    """Lay out boxes of the given sizes; ``first`` is on top, ``last`` at the bottom."""
+    """Lay out boxes with these sizes; ``first`` on top, ``last`` at the bottom."""
     if not sizes:
         return Layout((), (), 0, 0)
     return _arranged(tuple(sizes), tuple(ties), first, last)
@@ -80,7 +78,6 @@ def _arranged(
 
 
 def _is_small(ranks: list[int], ties: Sequence[Tie], back: set[int]) -> bool:
-    """Whether a layered layout is found in a moment."""
     spans = [abs(ranks[tie.source] - ranks[tie.target]) for tie in ties]
     stops, lanes = sum(spans), sum(spans[number] + 1 for number in back)
     width = (stops + len(ranks)) // (max(ranks) + 1)
@@ -88,8 +85,6 @@ def _is_small(ranks: list[int], ties: Sequence[Tie], back: set[int]) -> bool:
 
 
 class _Arrangement:
-    """One layout in the making: rows, then x, then y, then wires."""
-
     def __init__(
         self,
         sizes: Sequence[tuple[int, int]],
@@ -112,7 +107,6 @@ class _Arrangement:
         self.bands = self._bands()
 
     def _lead(self, ranks: list[int]) -> list[_Strand]:
-        """Lead every tie through the rows: those on the way down first, then the lanes."""
         strands: dict[int, _Strand] = {}
         lanes: list[int] = []
         for number, tie in enumerate(self.ties):
@@ -135,7 +129,7 @@ class _Arrangement:
         return [strands[number] for number in range(len(self.ties))]
 
     def _untangle(self, lanes: list[int]) -> None:
-        """Order the rows as if lanes were links on the way down, to have their ends outside."""
+        """Order the rows as if lanes were downward links, to have their ends outside."""
         count = len(self.rows.rank)
         for number in lanes:
             if self.ties[number].source != self.ties[number].target:
@@ -168,7 +162,7 @@ class _Arrangement:
         return (self.widths[left] + 1) // 2 + (self.widths[right] + 1) // 2 + gap
 
     def _side_ports(self) -> dict[tuple[int, bool], int]:
-        """How far below the top of its box each lane begins and ends, by (tie, at its source).
+        """Distance from its box's top to each lane's ends, by (tie, at its source).
 
         From the top: those that leave, inner before outer, then those that arrive, outer before
         inner; no two of them cross.
@@ -192,7 +186,6 @@ class _Arrangement:
         }
 
     def _bands(self) -> list[tuple[int, int]]:
-        """The top and the bottom of each row; links that lean far get more room."""
         bands: list[tuple[int, int]] = []
         y = 0
         for row in self.rows.order:
@@ -218,7 +211,6 @@ class _Arrangement:
         return (_LABEL_GAP if labels else _ROW_GAP) + min(lean // 9, _MOST_EXTRA)
 
     def layout(self) -> Layout:
-        """Everything in its place, moved so that the drawing begins at 0, 0."""
         boxes = [self._box(point) for point in range(self.rows.boxes)]
         wires = self._wires(boxes)
         labels = [wire.label for wire in wires if wire.label]
@@ -292,7 +284,7 @@ class _Arrangement:
         return Box(x, (top + bottom - LABEL_HEIGHT) // 2, tie.label, LABEL_HEIGHT)
 
     def _feet(self, boxes: list[Box]) -> dict[tuple[int, bool], int]:
-        """How far from the middle of a box its links meet it, by (tie, at the top of its path).
+        """Distance from a box's middle to its links, by (tie, at the top of its path).
 
         All meet in the middle, except where links in both directions share a side of the box:
         there they stand in the order of where they come from.
@@ -317,7 +309,6 @@ class _Arrangement:
 
 
 def _make_room_for_labels(ranks: list[int], ties: Sequence[Tie], back: set[int]) -> list[int]:
-    """Open a row for labels below each row from which a labelled link goes down (or up to)."""
     gaps = {
         ranks[tie.source] - (number in back)
         for number, tie in enumerate(ties)

@@ -39,7 +39,7 @@ _ADVANCE = {char: advance for chars, advance in _GLYPHS.items() for char in char
 
 
 def clean(name: str) -> str:
-    """The name on one line, without characters that would break a drawing."""
+    """The name on one line, without characters breaking a drawing."""
     return "".join(_clean(char) for char in name)
 
 
@@ -51,7 +51,7 @@ def _clean(char: str) -> str:
 
 
 def shorten(name: str, limit: int) -> str:
-    """The name in at most ``limit`` cells, cut in its middle: beginnings are often alike."""
+    """The name in at most ``limit`` cells, cut in the middle: beginnings are often alike."""
     if cells(name) <= limit:
         return name
     tail = _fit(name[::-1], (limit - 1) // 3)[::-1]
@@ -68,12 +68,10 @@ def _fit(name: str, limit: int) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal the text takes."""
     return sum(map(_cell, text))
 
 
 def pixels(text: str, size: int) -> int:
-    """How wide the text is at a font size, on the safe side."""
     return -(-sum(map(_advance, text)) * size // 100)
 
 

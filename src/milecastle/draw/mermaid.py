@@ -38,7 +38,6 @@ def draw_mermaid(
 
 
 def _box(drawn: Sketch, index: int) -> str:
-    """The shape of a node around its name, with what is noted of it on a line below."""
     text = _text(drawn.counted(index))
     noted = drawn.noted(index)
     if noted:
@@ -49,7 +48,6 @@ def _box(drawn: Sketch, index: int) -> str:
 
 
 def _classes(marks: Mapping[str, str]) -> list[str]:
-    """A class for each mark that is used, and the nodes that have it."""
     lines: list[str] = []
     for mark, (fill, stroke, ink) in fills().items():
         nodes = [id for id, found in marks.items() if found == mark]
@@ -66,7 +64,6 @@ def _edge(edge: EdgeInfo, ids: dict[str, str]) -> str:
 
 
 def _text(name: str) -> str:
-    """The name with every sign that Mermaid could read as its own written as ``#code;``."""
     name = clean(name) or " "
     return "".join(
         char if _is_plain(name, index) else f"#{ord(char)};" for index, char in enumerate(name)

@@ -1,6 +1,6 @@
 """The order of nodes within rows: few crossings, and a slot for every link in each row it passes.
 
-A link that passes rows has a *stop* in each of them, so that no link runs through a box. A link
+A link passing rows has a *stop* in each of them, so no link runs through a box. A link
 that leads back over more than one row is a *lane*: a column of stops beside its two boxes.
 """
 
@@ -17,7 +17,6 @@ class Rows:
     """Points (boxes and stops) in rows, joined downwards from row to row."""
 
     def __init__(self, ranks: list[int]) -> None:
-        """Put boxes into their rows, in the order of their numbers."""
         self.rank = list(ranks)
         self.boxes = len(ranks)
         self.above: list[list[int]] = [[] for _ in ranks]
@@ -28,19 +27,17 @@ class Rows:
             self.order[row].append(point)
 
     def add_stop(self, row: int) -> int:
-        """A new point that is not yet in the order of its row."""
+        """A new point, not yet in its row's order."""
         self.rank.append(row)
         self.above.append([])
         self.below.append([])
         return len(self.rank) - 1
 
     def join(self, upper: int, lower: int) -> None:
-        """Join two points of neighbouring rows."""
         self.below[upper].append(lower)
         self.above[lower].append(upper)
 
     def add_path(self, top: int, bottom: int) -> list[int]:
-        """Join two boxes through a stop in each row between them."""
         stops = [self.add_stop(row) for row in range(self.rank[top] + 1, self.rank[bottom])]
         path = [top, *stops, bottom]
         for stop in stops:
@@ -50,13 +47,11 @@ class Rows:
         return path
 
     def forget(self, count: int) -> None:
-        """Take away all points but the first ``count``."""
         del self.rank[count:], self.above[count:], self.below[count:]
         for lists in (self.above, self.below, self.order):
             lists[:] = [[point for point in points if point < count] for points in lists]
 
     def positions(self) -> list[int]:
-        """The place of each point in its row."""
         position = [-1] * len(self.rank)
         for row in self.order:
             for index, point in enumerate(row):
@@ -64,11 +59,9 @@ class Rows:
         return position
 
     def is_stop(self, point: int) -> bool:
-        """Whether the point is a stop and not a box."""
         return point >= self.boxes
 
     def crossings(self) -> int:
-        """How many pairs of joins cross."""
         position = self.positions()
         return sum(self._crossings_below(row, position) for row in self.order[:-1])
 
@@ -83,7 +76,7 @@ class Rows:
         return total
 
     def untangle(self) -> None:
-        """Sweep down and up, a bounded number of times, and keep the best order seen."""
+        """Sweep down and up, a bounded number of times; keep the best order seen."""
         self._depth_first()
         best, kept = self.crossings(), [list(row) for row in self.order]
         for sweep in range(_SWEEPS):
@@ -97,7 +90,6 @@ class Rows:
         self.order = kept
 
     def _depth_first(self) -> None:
-        """Start with branches next to each other, in the order in which they were declared."""
         seen = [False] * len(self.rank)
         rows: list[list[int]] = [[] for _ in self.order]
         for root in (point for row in self.order for point in row):
@@ -111,7 +103,6 @@ class Rows:
         self.order = rows
 
     def _sweep(self, *, downwards: bool, turn_ties: bool) -> None:
-        """Sort each row by the mean place of its neighbours; ties may change places."""
         position = self.positions()
         beside = self.above if downwards else self.below
         for row in self.order if downwards else reversed(self.order):
@@ -144,7 +135,6 @@ class Rows:
         return better
 
     def _gain(self, left: int, right: int, position: list[int]) -> int:
-        """How many crossings fewer there are when the two change places."""
         gain = 0
         for beside in (self.above, self.below):
             rights = [position[other] for other in beside[right]]
@@ -183,7 +173,6 @@ def add_lane(rows: Rows, top: int, bottom: int) -> list[int]:
 
 
 def _best_slots(steps: list[list[list[int]]], start: int, goal: int) -> tuple[int, list[int]]:
-    """The cheapest slot for each row, by dynamic programming from the top row to the bottom."""
     costs = {start: 0}
     origins: list[dict[int, int]] = []
     for number, step in enumerate(steps, start=1):
@@ -199,7 +188,6 @@ def _best_slots(steps: list[list[list[int]]], start: int, goal: int) -> tuple[in
 
 
 def _step_costs(rows: Rows, row: int, position: list[int]) -> list[list[int]]:
-    """What a lane pays for going from slot ``a`` of the row to slot ``b`` of the next."""
     upper, lower = len(rows.order[row]), len(rows.order[row + 1])
     table = [[0] * (lower + 1)]
     for point in rows.order[row]:
@@ -220,7 +208,6 @@ def _step_costs(rows: Rows, row: int, position: list[int]) -> list[list[int]]:
 
 
 def _stub_costs(rows: Rows, row: int, position: list[int]) -> list[int]:
-    """What a lane in each slot of the row pays for cutting off lanes from their boxes."""
     costs = [0] * (len(rows.order[row]) + 1)
     for box, stop in rows.stubs:
         if rows.rank[box] == row:

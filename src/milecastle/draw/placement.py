@@ -18,7 +18,7 @@ Distance = Callable[[int, int], int]
 
 
 def place_points(rows: Rows, distance: Distance) -> list[int]:
-    """The x of each point's centre; neighbours in a row are at least ``distance`` apart."""
+    """Each point's centre x; neighbours in a row are at least ``distance`` apart."""
     blocked = _crossing_stops(rows)
     layouts: list[list[int]] = []
     for upwards in (False, True):
@@ -42,7 +42,6 @@ def _line_up(layouts: list[list[int]]) -> None:
 
 
 def _crossing_stops(rows: Rows) -> set[Pair]:
-    """The joins that cross the inside of a long link, which has the right to be straight."""
     position = rows.positions()
     blocked: set[Pair] = set()
     for row in rows.order[:-1]:
@@ -71,7 +70,7 @@ def _place_once(
 def _align(
     order: Sequence[Sequence[int]], beside: list[list[int]], blocked: set[Pair]
 ) -> list[int]:
-    """Give each point the column of a middle neighbour, as long as columns do not cross."""
+    """Align each point with a middle neighbour, as long as columns do not cross."""
     root = list(range(len(beside)))
     position = {point: index for row in order for index, point in enumerate(row)}
     for row in order:
@@ -99,7 +98,6 @@ def _column_gaps(
 
 
 def _pack(gaps: dict[Pair, int], columns: list[int]) -> dict[int, int]:
-    """Push all columns left, then those with a neighbour on their right back towards it."""
     before: dict[int, list[int]] = {column: [] for column in columns}
     after: dict[int, list[int]] = {column: [] for column in columns}
     for left, right in gaps:
@@ -125,7 +123,7 @@ _MOVES = 3_000_000
 
 
 def straighten(rows: Rows, x: list[int], distance: Distance) -> None:
-    """Move columns a little where that makes one more join upright; none is ever bent by it."""
+    """Shift columns slightly if that makes a join upright; none is ever bent by it."""
     joins = [(upper, lower) for upper, lowers in enumerate(rows.below) for lower in lowers]
     neighbours = _neighbours(rows)
     for _ in range(min(_PASSES, _MOVES // (len(joins) * len(neighbours) + 1))):
@@ -144,12 +142,10 @@ def straighten(rows: Rows, x: list[int], distance: Distance) -> None:
 
 
 def _neighbours(rows: Rows) -> list[Pair]:
-    """Every two neighbours of a row."""
     return [pair for row in rows.order for pair in pairwise(row)]
 
 
 def _column(rows: Rows, x: list[int], point: int) -> set[int]:
-    """All points that upright joins connect with this one."""
     column = {point}
     stack = [point]
     while stack:
@@ -172,7 +168,6 @@ def _has_room(
 
 
 def tighten(rows: Rows, x: list[int], distance: Distance, lane: list[int], box: int) -> None:
-    """Move a lane towards the side on which its box is, as far as all its rows allow."""
     position = rows.positions()
     side = 1 if x[lane[0]] > x[box] else -1
     room: list[int] = []

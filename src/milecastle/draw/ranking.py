@@ -1,4 +1,4 @@
-"""Which row a node is in: links go down, except those that close a cycle."""
+"""Row assignment: links go down, except those closing a cycle."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ WIDEST = 9
 
 
 def find_back_links(count: int, pairs: Sequence[Pair], strong: Iterable[int] = ()) -> set[int]:
-    """The numbers of the links that close a cycle, self loops too.
+    """The numbers of the links closing a cycle, self loops too.
 
-    Links are taken depth first from node 0, those in ``strong`` before all others: what surely
-    happens shows the way better than what may happen.
+    Links are taken depth first from node 0, those in ``strong`` before all others: certain links
+    show the way better than possible ones.
     """
     below: list[list[int]] = [[] for _ in range(count)]
     back: set[int] = set()
@@ -41,7 +41,6 @@ def _leaving(count: int, pairs: Sequence[Pair], numbers: Iterable[int]) -> list[
 
 
 def _walk(pairs: Sequence[Pair], leaving: list[list[int]], roots: Iterable[int]) -> Iterator[int]:
-    """The numbers of the links that are met on the way from the roots, depth first."""
     seen: set[int] = set()
     for root in roots:
         stack = [] if root in seen else [iter(leaving[root])]
@@ -99,7 +98,7 @@ def assign_ranks(
 
 
 def topological(nodes: Iterable[int], above: _Links, below: _Links) -> list[int]:
-    """The nodes, each after all that lead to it; ``above`` and ``below`` are by node."""
+    """Nodes after all their predecessors; ``above`` and ``below`` are by node."""
     waiting = {node: len(above[node]) for node in nodes}
     order = [node for node, missing in waiting.items() if not missing]
     for node in order:

@@ -20,7 +20,7 @@ class Tie(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A rectangle by its left upper corner."""
+    """A rectangle by its upper left corner."""
 
     x: int
     y: int
@@ -29,19 +29,18 @@ class Box(NamedTuple):
 
     @property
     def middle(self) -> tuple[int, int]:
-        """The centre."""
         return self.x + self.width // 2, self.y + self.height // 2
 
 
 class Wire(NamedTuple):
-    """A link as drawn: its corners from source to target, and where its label is."""
+    """A link as drawn: corners from source to target, and the label's place."""
 
     points: tuple[tuple[int, int], ...]
     label: Box | None
 
 
 class Layout(NamedTuple):
-    """Boxes and wires in the order in which they were given, and the size of it all."""
+    """Boxes and wires in the given order, and the total size."""
 
     boxes: tuple[Box, ...]
     wires: tuple[Wire, ...]

@@ -1,4 +1,4 @@
-"""What every drawing starts from: the names and links of a manifest, and notes on its nodes."""
+"""Basis for every drawing: a manifest's names and links, and notes on its nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ Notes = Mapping[str, tuple[str, ...]]
 
 
 def notes_of(graph: CompiledGraph) -> Notes:
-    """What is noted of the nodes of a compiled graph."""
     fan_outs = _fan_outs(graph)
     notes = {
         name: tuple(
@@ -43,7 +42,6 @@ def notes_of(graph: CompiledGraph) -> Notes:
 
 
 def _fan_outs(graph: CompiledGraph) -> set[str]:
-    """The nodes that a router runs once for each of several inputs."""
     found: set[str] = set()
     for exits in graph.exits.values():
         for router in exits.routers:
@@ -54,7 +52,7 @@ def _fan_outs(graph: CompiledGraph) -> set[str]:
 
 
 class Link(NamedTuple):
-    """All edges from one node to another. It is ``fixed`` when one of them is."""
+    """All edges between two nodes. ``fixed`` if one of them is."""
 
     source: int
     target: int
@@ -63,7 +61,7 @@ class Link(NamedTuple):
 
 
 class Sketch(NamedTuple):
-    """Names in drawing order, START first and END last where an edge uses them, and links."""
+    """Names in drawing order, START first and END last if used, and links."""
 
     names: tuple[str, ...]
     links: tuple[Link, ...]
@@ -72,32 +70,28 @@ class Sketch(NamedTuple):
 
     @property
     def first(self) -> int | None:
-        """The number of START."""
         return self.names.index(START) if START in self.names else None
 
     @property
     def last(self) -> int | None:
-        """The number of END."""
         return self.names.index(END) if END in self.names else None
 
     def caption(self, index: int) -> str:
-        """What a reader calls the node."""
         return {START: "start", END: "end"}.get(self.names[index], self.names[index])
 
     def counted(self, index: int) -> str:
-        """The caption, with how often the node was visited if that is known."""
+        """The caption, with the number of visits if known."""
         visits = self.visits.get(self.names[index], 0)
         return f"{self.caption(index)} \u00d7{visits}" if visits else self.caption(index)
 
     def noted(self, index: int) -> tuple[str, ...]:
-        """What is noted of the node."""
         return self.notes.get(self.names[index], ())
 
 
 def drawn_edges(manifest: Manifest) -> list[EdgeInfo]:
     """The edges as they are drawn, each once.
 
-    One without a condition that is tried after one with a condition is taken otherwise.
+    One without a condition tried after one with a condition is taken otherwise.
     """
     asked: dict[str, set[str]] = {}
     edges: list[EdgeInfo] = []
@@ -116,7 +110,6 @@ def sketch(
     visits: Mapping[str, int] | None = None,
     notes: Notes | None = None,
 ) -> Sketch:
-    """Number the nodes and merge edges that join the same two nodes."""
     names = _names(manifest)
     number = {name: index for index, name in enumerate(names)}
     parallel: dict[tuple[int, int], list[EdgeInfo]] = {}

@@ -89,7 +89,7 @@ def _rules(palette: _Palette) -> str:
 
 
 def known_marks(marks: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The marks as they are; ``ValueError`` if one of them has no colour."""
+    """The marks unchanged; ``ValueError`` for one without a colour."""
     marks = marks or {}
     if wrong := sorted(set(marks.values()).difference(MARKS)):
         raise ValueError(f"no such mark: {', '.join(wrong)} (there are {', '.join(MARKS)})")
@@ -97,7 +97,6 @@ def known_marks(marks: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def fills() -> dict[str, tuple[str, str, str]]:
-    """Fill, stroke and text of each mark, for drawings that have one palette only."""
     return {mark: (*getattr(_LIGHT, mark), _LIGHT.ink) for mark in MARKS}
 
 

@@ -2,10 +2,10 @@
 
 Rules:
 
-- No ids and no bare class names, so that several drawings can be on one page.
-- Names are escaped; what had to be shortened is in full in a ``<title>``.
+- No ids and no bare class names, so several drawings can be on one page.
+- Names are escaped; shortened ones are in full in a ``<title>``.
 - Plain rules that simple renderers know: no CSS variables, no ``dominant-baseline``, no markers.
-  What only browsers know is inside ``@media``, which the others skip.
+  Rules only browsers know are inside ``@media``, which the others skip.
 """
 
 from __future__ import annotations
@@ -43,13 +43,6 @@ def draw_svg(
     visits: Mapping[str, int] | None = None,
     notes: Notes | None = None,
 ) -> str:
-    """Draw the graph as an SVG document.
-
-    ``marks`` gives nodes one of the classes in ``MARKS`` and so a colour, ``visits`` a count, and
-    ``notes`` a line below the name: a subgraph has a double frame, a fan-out is a stack, and a
-    pause sign is where an interrupt is. Names that the graph does not have are skipped, for a
-    path may come from an older graph.
-    """
     marks = known_marks(marks)
     drawn = sketch(manifest, visits, notes)
     layout = arrange(
@@ -150,7 +143,6 @@ def _text(kind: str, x: int, y: int, text: str) -> str:
 
 
 def _pause(x: int, y: int) -> str:
-    """A pause sign around a corner of a box."""
     bars = f"M{x - 2} {y - 3}L{x - 2} {y + 3}M{x + 2} {y - 3}L{x + 2} {y + 3}"
     return f'<g class="mc-pause"><circle cx="{x}" cy="{y}" r="8"/><path d="{bars}"/></g>'
 
@@ -180,7 +172,7 @@ def _label(link: Link, wire: Wire) -> str:
 
 
 def _direction(start: tuple[int, int], end: tuple[int, int]) -> tuple[int, int]:
-    """Where the wire points when it arrives: along the last line, or vertically after a curve."""
+    """The wire's direction on arrival: along the last line, or vertical after a curve."""
     (x, y), (to_x, to_y) = start, end
     if y == to_y:
         return (1 if to_x > x else -1), 0
@@ -188,7 +180,6 @@ def _direction(start: tuple[int, int], end: tuple[int, int]) -> tuple[int, int]:
 
 
 def _path(points: list[tuple[int, int]]) -> str:
-    """Lines, with curves between corners of different rows and round corners at the sides."""
     x, y = points[0]
     parts = [f"M{x} {y}"]
     for index, (to_x, to_y) in enumerate(points[1:], start=1):
@@ -204,7 +195,6 @@ def _path(points: list[tuple[int, int]]) -> str:
 
 
 def _corner(before: tuple[int, int], corner: tuple[int, int], after: tuple[int, int]) -> str | None:
-    """A round corner where a level line meets an upright one."""
     (x, y), (to_x, to_y) = corner, after
     if (before[1] == y) == (to_y == y) or (to_x != x and to_y != y):
         return None

@@ -1,7 +1,7 @@
 """A graph as text for a terminal, without colour.
 
-A graph that goes straight on is a column of boxes, with its other links noted beside them. Any
-other graph is an outline: each node with the links that leave it, in reading order.
+A graph going straight on is a column of boxes, with its other links noted beside them. Any
+other graph is an outline: each node with the links leaving it, in reading order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def draw_text(manifest: Manifest, *, title: str = "", notes: Notes | None = None
     """Draw the graph as text: boxes where it is a column, otherwise an outline.
 
     Dotted lines are conditional. An arrow up leads back, an arrow down leads past other nodes.
-    What is noted of a node is in parentheses.
+    Notes on a node are in parentheses.
     """
     drawn = sketch(manifest, notes=notes)
     back = _back_links(drawn)
@@ -39,7 +39,6 @@ def _back_links(drawn: Sketch) -> set[Link]:
 
 
 def _column(drawn: Sketch, back: set[Link]) -> list[int]:
-    """The nodes from top to bottom, or nothing when two would share a row."""
     count = len(drawn.names)
     down = [(link.source, link.target) for link in drawn.links if link not in back]
     ranks = assign_ranks(count, down, drawn.first, drawn.last)
@@ -89,7 +88,6 @@ def _box(
 
 
 def _inner(drawn: Sketch, node: int) -> int:
-    """The width inside a box: odd, so that it has a middle."""
     return (cells(_noted_name(drawn, node)) + 2) | 1
 
 
@@ -125,7 +123,6 @@ def _listed(names: list[str]) -> str:
 
 
 def _reading_order(drawn: Sketch, back: set[Link]) -> list[int]:
-    """Every node after all that lead to it, with branches together."""
     below: list[list[int]] = [[] for _ in drawn.names]
     for link in drawn.links:
         if link not in back:

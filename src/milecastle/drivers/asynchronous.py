@@ -57,7 +57,7 @@ _NOTHING = nullcontext()
 
 
 class _Services(HostServices):
-    """The services of a loop for a run: async nodes wait without blocking it."""
+    """Loop services for a run: async nodes wait without blocking it."""
 
     def __init__(self, host: Host, executor: LoopExecutor, commit: CommitBatch) -> None:
         self.host = host
@@ -66,19 +66,16 @@ class _Services(HostServices):
         self._thread = get_ident()
 
     async def acommit(self, batch: Batch) -> None:
-        """What an async node records."""
         await self._commit(batch)
 
     def emit(self, event: Event) -> None:
-        """Hand an event to the driver."""
         self._executor.emit(event)
 
     async def aemit(self, event: Event) -> None:
-        """``emit`` without blocking the loop."""
         await self._executor.aemit(event)
 
     def commit(self, batch: Batch) -> None:
-        """What a sync node records; an async one must not block the loop for it."""
+        """Commit a sync node's record; an async node must not block the loop."""
         store = self.host.store
         if store is not None and store.blocking and get_ident() == self._thread:
             raise InvalidRequest(
@@ -105,13 +102,12 @@ class Drive:
         self._outside: RunningTask | None = None
 
     async def finish(self) -> Ending:
-        """Run to the end without reading events."""
         async for _ in self.events():
             pass
         return self.result()
 
     async def hand_over(self) -> Ending:
-        """Commit the opening of a run that is queued for workers: nothing of it runs here."""
+        """Commit the opening of a run queued for workers: nothing of it runs here."""
         host = self._host
         if host.committer is not None:
             self._commit = host.seen(commits_of(host.committer).commit)
@@ -140,13 +136,12 @@ class Drive:
             self._release()
 
     def result(self) -> Ending:
-        """How the run stopped, once its events were read to the end."""
+        """The run's ending, after its events were read to the end."""
         if self._ending is None:
             raise RuntimeError("the run has not stopped")
         return self._ending
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """The events that the host wants to see. Closing it ends the run at its last commit."""
         host = self._host
         outcome: Any = None
         error: BaseException | None = None
@@ -200,7 +195,6 @@ class Drive:
             await self._leave(executor)
 
     def _enter(self) -> LoopExecutor:
-        """The executor for the loop that runs this; note the task that it is a part of."""
         host = self._host
         self._within.__enter__()
         if host.committer is not None:
@@ -210,7 +204,6 @@ class Drive:
         return host.executors.on_loop(host.ports, host.max_parallel, tell)
 
     def _tell(self, events: list[Event]) -> list[Event]:
-        """Report events; those that the host wants to see. Their reader is not in the node."""
         wanted = [event for event in map(self._host.tell, events) if event is not None]
         if wanted:
             current_task.set(self._outside)
@@ -242,14 +235,13 @@ class Drive:
                 )
 
     async def _ask_store(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call what reads the store: in a thread if the store may block."""
+        """Call a store read: in a thread if the store may block."""
         store = self._host.store
         if store is None or not store.blocking:
             return function(*args)
         return await self._in_thread(function, *args)
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call in one of the threads for the store."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
                 max_workers=self._host.max_parallel, thread_name_prefix="milecastle-store"
@@ -257,7 +249,6 @@ class Drive:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
     async def _commit_alone(self, batch: Batch) -> None:
-        """Write a single batch. A cancellation waits until the outcome is known."""
         store = self._host.store
         if store is None or not store.blocking:
             self._host.commit(batch)
@@ -289,7 +280,6 @@ class Drive:
     async def _wait(
         self, executor: LoopExecutor, end: float | None
     ) -> tuple[list[Finished], list[Event]]:
-        """The tasks that ended and the events that were emitted, after some time."""
         happened = await executor.wait(self._patience(end))
         return (
             [item for item in happened if isinstance(item, Finished)],
@@ -311,7 +301,6 @@ class Drive:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _patience(self, end: float | None) -> float | None:
-        """The maximum wait before checking the time and whether the run should stop."""
         host = self._host
         ends = [moment for moment in (host.deadline, end) if moment is not None]
         left = max(0.0, min(ends) - monotonic()) if ends else None
@@ -322,7 +311,7 @@ class Drive:
     async def _stop(self, effects: Generator[Effect, Any, Ending]) -> None:
         """The reader of a stream stopped: let the engine close its record.
 
-        A loop that ends cancels its tasks: what is to be closed is closed all the same.
+        A loop ending cancels its tasks: pending closes are performed all the same.
         """
         last, error = last_effects(effects), None
         cancelled: asyncio.CancelledError | None = None
@@ -345,6 +334,5 @@ class Drive:
 
 
 def _mark_retrieved(future: asyncio.Future[None]) -> None:
-    """What it raised is not missed if its caller was cancelled."""
     if not future.cancelled():
         future.exception()

@@ -1,7 +1,7 @@
 """The blocking driver: performs effects on the calling thread.
 
 A single task runs there too; tasks of a step with several run in threads that live as long as the
-run. A sync node cannot be interrupted: the run stops before the next step. Tasks that run in other
+run. A sync node cannot be interrupted: the run stops before the next step. Tasks running in other
 processes can.
 """
 
@@ -42,7 +42,7 @@ _GLANCE: Final = 0.05
 
 
 class _Services(HostServices):
-    """From the thread of a task an event goes to the driver; from its own it is emitted."""
+    """Events from task threads go to the driver; its own are emitted directly."""
 
     def __init__(self, host: Host, executor: Executor) -> None:
         self.host = host
@@ -57,7 +57,7 @@ class _Services(HostServices):
 
 
 def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
-    """Perform the effects of a run; yields the events that the host wants to see.
+    """Perform a run's effects; yields the events the host wants to see.
 
     Closing this generator ends the run cleanly at its last commit.
     """
@@ -114,7 +114,7 @@ def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
 
 
 def hand_over(begin: BeginRun, host: Host) -> Ending:
-    """Commit the opening of a run that is queued for workers: nothing of it runs here."""
+    """Commit the opening of a run queued for workers: nothing of it runs here."""
     effects = begin(HostServices(host))
     error: BaseException | None = None
     while True:
@@ -136,7 +136,6 @@ def hand_over(begin: BeginRun, host: Host) -> Ending:
 
 
 def _perform(effect: Effect, host: Host, executor: Executor) -> Any:
-    """Start or cancel tasks, begin a subgraph, read rows, save a portable file."""
     match effect:
         case StartTasks():
             host.check()
@@ -157,7 +156,6 @@ def _perform(effect: Effect, host: Host, executor: Executor) -> Any:
 def _wait(
     until: int | None, host: Host, executor: Executor
 ) -> Generator[Event, None, list[Finished]]:
-    """The tasks that ended; none if the time came first. Events are emitted meanwhile."""
     end = host.as_monotonic(until)
     finished: list[Finished] = []
     while not finished:
@@ -174,7 +172,6 @@ def _wait(
 
 
 def _glance(end: float | None, host: Host, executor: Executor) -> float | None:
-    """When to look whether the run should stop, if what runs can be stopped."""
     if not (host.watching and executor.can_stop):
         return end
     soon = monotonic() + _GLANCE

@@ -1,6 +1,6 @@
 """Group commit: many runs of one process share transactions.
 
-A thread that finds a free slot writes its batch itself; a store has as many slots as it can write
+A thread finding a free slot writes its batch itself; a store has as many slots as it can write
 batches in parallel. Later callers, and every run on an event loop, wait in a queue: one thread per
 store takes the whole queue and passes it to ``commit_many``. While it writes, others gather; so the
 busier it is, the larger the groups, and a single run pays almost nothing. Rules:
@@ -9,11 +9,11 @@ busier it is, the larger the groups, and a single run pays almost nothing. Rules
   fails every batch of the group; any other refusal fails those that are refused alone as well.
 - No caller waits forever: whatever the store does, the waiters are notified; where no thread can be
   started, each writes its own batch; a forked child starts over.
-- A caller that is interrupted before its batch is taken withdraws it; later it first learns the
+- A caller interrupted before its batch is taken withdraws it; later it first learns the
   outcome.
-- The queue is bounded: a caller that finds it full waits.
+- The queue is bounded: a caller finding it full waits.
 - Writing and computing take place in parallel: if the thread was idle for longer than a write
-  takes, because every run was computing, it leaves half of what then comes for its next turn.
+  takes, because every run was computing, it leaves half of the next batches for its next turn.
 
 Event loops have their own way to wait: ``loop_commits.py``.
 """
@@ -55,10 +55,10 @@ _IDLE: Final = 2.0
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """A caller that waits for a batch.
+    """A caller waiting for a batch.
 
     ``bell`` is called once with all of a group that have it in common.
-    It sets ``told``; from then on ``outcome`` is the outcome of the batch.
+    It sets ``told``; from then on ``outcome`` is the batch's outcome.
     """
 
     batch: Batch
@@ -71,8 +71,6 @@ Bell = Callable[[Sequence[Waiter]], None]
 
 
 class _ThreadWaiter(Waiter):
-    """A thread that waits at a gate."""
-
     gate: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
@@ -80,7 +78,7 @@ class Committer:
     """Writes the batches of many runs to one store.
 
     The last of the places is the one that groups are written from. ``_resting`` is set before the
-    thread looks at the queue for the last time: a caller that adds to it afterwards sees that the
+    thread looks at the queue for the last time: a caller adding to it afterwards sees the
     thread must be woken.
     """
 
@@ -102,11 +100,10 @@ class Committer:
         self._quickest = float("inf")
 
     def of(self, batch: Batch) -> Committer:
-        """The committer of a batch: this one."""
         return self
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch, from any thread except that of a loop; raises its error."""
+        """Write a batch, from any thread except a loop's; raises its error."""
         ident = get_ident()
         for place in self._places:
             if place.acquire(blocking=False):
@@ -147,7 +144,6 @@ class Committer:
 
     @contextmanager
     def _last_place(self) -> Generator[None, None, None]:
-        """Wait for the place of groups. One that Ctrl-C left taken by nobody is created again."""
         while not (place := self._places[-1]).acquire(timeout=_LEFT):
             if not self._writing:
                 self._places[-1] = threading.Lock()
@@ -160,17 +156,17 @@ class Committer:
 
     @property
     def is_full(self) -> bool:
-        """Whether a caller that would add a waiter has to retry later."""
+        """True if a caller must retry before adding a waiter."""
         return len(self._waiting) >= self._room
 
     def add(self, waiter: Waiter) -> None:
-        """Queue a batch to be written with others; ``Unavailable`` if no thread can write."""
+        """Queue a batch for group commit; ``Unavailable`` if no thread can write."""
         self._waiting.append(waiter)
         if self._resting:
             self._wake()
 
     def take_back(self, waiter: Waiter) -> bool:
-        """Whether a batch was still waiting; then it is not written any more."""
+        """Remove a waiting batch; True if it was not written."""
         try:
             self._waiting.remove(waiter)
         except ValueError:
@@ -201,7 +197,7 @@ class Committer:
             _tell(group, outcomes)
 
     def _wait(self) -> float | None:
-        """For how long there was nothing; ``None``, and the thread gone, if nothing came."""
+        """Idle time; ``None`` after the thread ended for lack of work."""
         if self._waiting:
             return 0.0
         began = monotonic()
@@ -242,25 +238,24 @@ class Committer:
 
 
 class PartedCommitter:
-    """The committers of a store's parts: one that is down holds up its own commits only."""
+    """One committer per part: a part that is down delays only its own commits."""
 
     def __init__(self, store: Store) -> None:
         self._store = ref(store)
 
     def of(self, batch: Batch) -> Committer:
-        """The committer of a batch: that of its part."""
         store = self._store()
         if store is None:
             raise Unavailable("the store was closed or collected")
         return _shared(cast("PartOf", store.part_of)(batch.key))
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch, from any thread except that of a loop; raises its error."""
+        """Write a batch, from any thread except a loop's; raises its error."""
         self.of(batch).commit(batch)
 
 
 def share_of(waiting: int, *, idle: float, quickest: float) -> int:
-    """How many to write at once, after being idle for so long, if the quickest write took so long.
+    """Number to write at once, from the idle time and the quickest write's time.
 
     Half, if it pays: while one half is written the other is computed.
     """
@@ -274,7 +269,6 @@ def _refused(error: BaseException) -> Unavailable:
 
 
 def _tell(group: Sequence[Waiter], outcomes: Sequence[StoreError | None]) -> None:
-    """Notify the waiters of the outcome of their batches, and ring each bell once."""
     by_bell: dict[Bell, list[Waiter]] = {}
     for waiter, outcome in zip(group, outcomes, strict=True):
         waiter.outcome = outcome
@@ -294,7 +288,7 @@ _parted: WeakKeyDictionary[Store, PartedCommitter] = WeakKeyDictionary()
 
 
 def committer_of(store: Store) -> Committer | PartedCommitter | None:
-    """The committer shared by all runs of the process, if the store may block and writes groups."""
+    """The process-wide committer, if the store may block and writes groups."""
     if not store.blocking or store.commit_many is None:
         return None
     if store.part_of is not None:

@@ -1,4 +1,4 @@
-"""What both drivers share: the store, the observers, and whether the run should stop."""
+"""Shared by both drivers: the store, the observers, and stop checks."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ LastEffects = Generator[Commit | Emit, Exception | None, None]
 
 
 class Host:
-    """The surroundings of one run. ``watching`` is false when nothing can stop it.
+    """One run's surroundings. ``watching`` is false when nothing can stop it.
 
-    ``begin`` looks up the thread of a subgraph. ``committer`` is there if the store writes groups.
-    ``ports`` are the runs of the call, by their ids: the one that was called, and its subgraphs'.
-    ``pulse`` changes when the run moves, or a node says that it does.
+    ``begin`` looks up a subgraph's thread. ``committer`` is there if the store writes groups.
+    ``ports`` are the call's runs, by their ids: the one that was called, and its subgraphs'.
+    ``pulse`` changes when the run moves, or a node says it does.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Host:
             self._commit(batch)
 
     def seen(self, commit: CommitBatch) -> CommitBatch:
-        """The commit of an event loop, wrapped if observers want to see it."""
+        """The loop's commit, wrapped if observers trace commits."""
         if not self.observers.sees_commits:
             return commit
 
@@ -102,14 +102,12 @@ class Host:
         return commit_seen
 
     def begin(self, effect: Begin) -> RunPlan:
-        """The plan of the run of a subgraph."""
         if self._begin is None:
             raise InvalidRequest("this run cannot start subgraphs")
         return self._begin(effect)
 
     @property
     def is_read(self) -> bool:
-        """Whether events are read as they come."""
         return self._wanted is not None
 
     def tell(self, event: Event) -> Event | None:
@@ -122,7 +120,7 @@ class Host:
         return self._wanted(event) if self._wanted else None
 
     def perform_last(self, effect: Commit | Emit) -> Exception | None:
-        """Perform an effect of a run that is being stopped; what it raised."""
+        """Perform an effect of a stopping run; return its error."""
         try:
             if isinstance(effect, Commit):
                 self.commit(effect.batch)
@@ -133,13 +131,13 @@ class Host:
         return None
 
     def check(self) -> None:
-        """Raise ``Stopped`` if the run was asked to stop or has timed out."""
+        """Raise ``Stopped`` if the run must stop or timed out."""
         reason = self.stop_reason()
         if reason is not None:
             raise Stopped(reason)
 
     def stop_reason(self) -> RunError | None:
-        """Why the run should stop now, if it should."""
+        """Reason to stop now, or ``None``."""
         if self.cancel is not None and self.cancel.is_set():
             return RunCancelled()
         if self.timeout is not None and self.deadline is not None and monotonic() >= self.deadline:
@@ -154,40 +152,34 @@ class Host:
         self.ports.clear()
 
     def as_monotonic(self, until: int | None) -> float | None:
-        """A monotonic time of the clock as one of ``monotonic()``."""
+        """Convert the clock's monotonic time to ``monotonic()``."""
         if until is None:
             return None
         return monotonic() + (until - self.clock.monotonic()) / 1_000_000
 
 
 class HostServices:
-    """What a run may ask of its driver; a driver has its own ways to emit and commit."""
+    """Driver services for a run; each driver emits and commits in its own way."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def enter(self, run_id: str, port: TaskPort) -> None:
-        """A run starts: its tasks use this port."""
         self.host.ports[run_id] = port
 
     def begin_segment(self, segment: Segment) -> Mapping[str, str]:
-        """A segment starts."""
         return self.host.observers.begin_segment(segment)
 
     def end_segment(self, run_id: str) -> None:
-        """A segment is over."""
         self.host.observers.end_segment(run_id)
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch."""
         self.host.commit(batch)
 
     async def acommit(self, batch: Batch) -> None:
-        """``commit`` on an event loop."""
         self.commit(batch)
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
-        """Let a node write in the transaction that records it, on a store that can."""
         store = self.host.store
         if store is None or store.transact is None:
             raise InvalidRequest(
@@ -197,30 +189,25 @@ class HostServices:
             return store.transact(key, work)
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
-        """The files of a tenant, of a store that has an object storage."""
         store = self.host.store
         return require_files(store.file_storage if store else None).files(tenant, sealed=sealed)
 
     def heartbeat(self) -> None:
-        """A node is still at work."""
         self.host.pulse += 1
 
     def publish(self, event: Event) -> None:
-        """Send an emitted value to readers in other processes."""
         if self.host.publish is not None:
             self.host.publish(event)
 
     def emit(self, event: Event) -> None:
-        """Report an event."""
         self.host.tell(event)
 
     async def aemit(self, event: Event) -> None:
-        """``emit`` on an event loop."""
         self.emit(event)
 
 
 def failed_commit(raised: BaseException) -> BaseException:
-    """What a commit raised, as a ``StoreError``: a third-party store may raise anything."""
+    """A commit's error as a ``StoreError``: a third-party store may raise anything."""
     if isinstance(raised, MilecastleError | AssertionError) or not isinstance(raised, Exception):
         return raised
     error = StoreError(f"the store raised {type(raised).__name__} instead of saving the step")
@@ -229,7 +216,7 @@ def failed_commit(raised: BaseException) -> BaseException:
 
 
 def last_effects(effects: Generator[Effect, Any, Ending]) -> LastEffects:
-    """What a run still wants done when it is stopped; receives what that raised."""
+    """Effects a stopping run still wants; receives their errors."""
     error: BaseException | None = Stopped(RunCancelled())
     try:
         while True:
@@ -240,7 +227,7 @@ def last_effects(effects: Generator[Effect, Any, Ending]) -> LastEffects:
 
 
 def advance(last: LastEffects, error: Exception | None) -> Commit | Emit | None:
-    """The next of these effects; ``None`` when there is none left."""
+    """The next last effect; ``None`` when done."""
     try:
         return last.send(error)
     except StopIteration:

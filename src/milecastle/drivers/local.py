@@ -1,4 +1,4 @@
-"""The executors of this process: the calling thread, worker threads, and an event loop."""
+"""This process's executors: the calling thread, worker threads, and an event loop."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ if TYPE_CHECKING:
 
 
 class LocalExecutors:
-    """Makes executors that run tasks of these graphs in this process."""
+    """Makes executors running tasks in this process."""
 
     def __init__(self, graphs: Sequence[CompiledGraph], observers: Sequence[Observer] = ()) -> None:
         self._graphs = graphs
         self._wrapping = [found for found in observers if isinstance(found, TaskObserver)]
 
     def seen_by(self, observers: Sequence[Observer]) -> LocalExecutors:
-        """The same, for a run that only these observe."""
         return LocalExecutors(self._graphs, observers)
 
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
-        """Single tasks on the calling thread, several in threads."""
         around = self._around() if self._wrapping else None
         return _Threads(self._graphs, ports, most, around)
 
@@ -42,7 +40,6 @@ class LocalExecutors:
     def on_loop(
         self, ports: Mapping[str, TaskPort], most: int, tell: EmitEvent | None
     ) -> LoopExecutor:
-        """On the running event loop, sync nodes in threads."""
         from milecastle.drivers.loop_tasks import LoopTasks
 
         return LoopTasks(self._graphs, ports, most, tell, self._around())
@@ -82,7 +79,7 @@ class _Threads(NodeCaller):
         self._get().wake()
 
     def cancel(self, tasks: Sequence[RunTask]) -> None:
-        """A thread cannot be stopped: its task ends as it would have."""
+        """A thread cannot be stopped: its task runs to its end."""
 
     def emit(self, event: Event) -> None:
         self._get().emit(event)

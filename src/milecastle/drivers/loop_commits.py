@@ -14,13 +14,11 @@ from milecastle.ports.store import Batch
 
 
 class _LoopWaiter(Waiter, kw_only=True):
-    """A run. ``future`` is replaced if the wait for it was cancelled."""
-
     future: asyncio.Future[None]
 
 
 class LoopCommits:
-    """The way of one event loop to one committer, and its bell: a group wakes the loop once."""
+    """One loop's path to a committer: a group wakes the loop once."""
 
     def __init__(
         self, committer: Committer | PartedCommitter, loop: asyncio.AbstractEventLoop
@@ -55,7 +53,7 @@ class LoopCommits:
             raise waiter.outcome
 
     def __call__(self, told: Sequence[Waiter]) -> None:
-        """Wake runs of this loop; from the thread that wrote."""
+        """Wake this loop's runs; called by the writing thread."""
         loop = self._loop()
         if loop is None:
             return
@@ -80,7 +78,6 @@ _commits = WeakKeyDictionary()
 
 
 def commits_of(committer: Committer | PartedCommitter) -> LoopCommits:
-    """The way of the running loop to this committer; all its runs share it."""
     loop = asyncio.get_running_loop()
     own = _commits.setdefault(loop, {})
     found = own.get(committer)

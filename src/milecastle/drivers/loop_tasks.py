@@ -1,6 +1,6 @@
-"""The tasks of a call on an event loop, and what their nodes emit.
+"""A call's tasks on an event loop, and the values their nodes emit.
 
-Async nodes are awaited in place. Sync nodes run in a thread, so that a blocking call cannot block
+Async nodes are awaited in place. Sync nodes run in a thread, so a blocking call cannot block
 the loop, unless they were declared ``inline``.
 """
 
@@ -33,18 +33,16 @@ _GLANCE: Final = 0.05
 
 
 class _Carried(Exception):
-    """What a node raised to end the process, on its way to the call that runs the graph."""
-
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self.error = error
 
 
 class LoopTasks:
-    """A ``LoopExecutor``. What ended, and what was emitted, waits here to be taken.
+    """A ``LoopExecutor``. Finished tasks and emitted events wait here to be taken.
 
     Made on the loop, because only there is anything emitted: so it is emitted in order. Without a
-    stream reader nodes never wait: ``tell`` receives what they emit immediately.
+    stream reader nodes never wait: ``tell`` receives emitted values immediately.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class LoopTasks:
         self._closed = False
 
     async def _run(self, running: RunningTask) -> Any:
-        """Run one task, off the loop if its node is sync."""
         policy = running.node.policy
         if running.node.is_async:
             return await perform(running)
@@ -85,14 +82,13 @@ class LoopTasks:
         return await self._loop.run_in_executor(self._pool, call, perform, running)
 
     async def _run_carried(self, running: RunningTask) -> Any:
-        """``_run`` in a task of its own: the loop would end if a task raised one of these."""
+        """``_run`` in its own task: raising such an exception there would end the loop."""
         try:
             return await self._run(running)
         except (SystemExit, KeyboardInterrupt) as error:
             raise _Carried(error) from None
 
     def start(self, tasks: Sequence[RunTask]) -> None:
-        """Start tasks; they run from the next turn of the loop on."""
         for task in tasks:
             running = self._calls.open(task)
             future = asyncio.ensure_future(self._run_carried(running))
@@ -101,14 +97,13 @@ class LoopTasks:
             future.add_done_callback(self._ended)
 
     def cancel(self, tasks: Sequence[RunTask]) -> None:
-        """Stop tasks that can be stopped."""
         wanted = {id(task) for task in tasks}
         for future, running in self._running.items():
             if id(running.task) in wanted:
                 future.cancel()
 
     async def wait(self, seconds: float | None) -> list[Finished | Event]:
-        """Wait until something ended or was emitted, or for so many seconds."""
+        """Wait until a task ended, an event was emitted, or the time passed."""
         if not (self._finished or self.emitted):
             due = self._deadlines.next()
             if due is not None:
@@ -125,7 +120,6 @@ class LoopTasks:
         return [*self.take_events(), *self._take_finished()]
 
     def _take_finished(self) -> list[Finished]:
-        """The tasks that ended since the last time; those out of time are stopped."""
         now = monotonic()
         while (late := self._deadlines.pass_(now)) is not None:
             running, seconds = late
@@ -153,7 +147,6 @@ class LoopTasks:
         self._wake()
 
     def wake(self) -> None:
-        """End the wait; from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -164,7 +157,7 @@ class LoopTasks:
     # ---- events
 
     def take_events(self) -> list[Event]:
-        """What was emitted since the last time; nodes that waited for room continue."""
+        """Newly emitted events; nodes waiting for room continue."""
         events = list(self.emitted)
         self.emitted.clear()
         if self._room is not None:
@@ -172,7 +165,7 @@ class LoopTasks:
         return events
 
     def emit(self, event: Event) -> None:
-        """For sync nodes: wait for room in their thread; on the loop itself nobody can wait."""
+        """Emit from a sync node: wait for room in its thread; on the loop, never wait."""
         if threading.get_ident() == self._thread:
             self._add(event)
             return
@@ -185,7 +178,7 @@ class LoopTasks:
                 return
 
     async def aemit(self, event: Event) -> None:
-        """For async nodes: wait for room without blocking the loop."""
+        """Emit from an async node: wait for room without blocking the loop."""
         if self._tell is None:
             if self._room is None:
                 self._room = asyncio.Condition()
@@ -202,7 +195,6 @@ class LoopTasks:
         self._wake()
 
     async def close(self) -> None:
-        """Cancel what still runs, and release all waiters."""
         self._closed = True
         self._calls.close()
         running, self._running = self._running, {}
@@ -223,7 +215,7 @@ async def _notify(room: asyncio.Condition) -> None:
 
 
 async def _call_in_own_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call off the event loop. If this is cancelled, the result of the call is discarded.
+    """Call off the event loop. If this is cancelled, the call's result is discarded.
 
     A pool would lose one of its threads to every call that is stuck, and the process could not end.
     """

@@ -1,4 +1,4 @@
-"""Calling nodes: what a task needs to run in this process, and when it is out of time.
+"""Calling nodes: a task's resources in this process, and its timeout.
 
 A task is data: its function is found here, in a table of compiled graphs, and its code talks to
 the run through the port of that run.
@@ -23,7 +23,7 @@ _set_task = current_task.set
 
 
 class NodeCaller:
-    """Finds what the tasks of a call need to run. Used by one thread: the driver's.
+    """Finds the resources for a call's tasks. Used by one thread: the driver's.
 
     A function of only the state is called by ``call`` with minimal overhead; on a loop
     only if it is async. For any other ``call`` is ``other``, and for all if there is an ``around``.
@@ -60,7 +60,7 @@ class NodeCaller:
         self._runs: list[RunFacts] = []
 
     def _enter(self, run: RunFacts) -> None:
-        """Look up a run. Most tasks are of the same run as the task before."""
+        """Look up a run. Most tasks belong to the same run as the task before."""
         place = places.get(run)
         if place is None:
             graph = self._graph(run)
@@ -84,13 +84,12 @@ class NodeCaller:
         return graph
 
     def open(self, task: RunTask) -> RunningTask:
-        """A task with what it needs to run."""
         if task.run is not self._run:
             self._enter(task.run)
         return RunningTask(task, self._place, self._place.nodes[task.node])
 
     def call(self, task: RunTask) -> Any:
-        """Run a task here and now; an async node gives its coroutine."""
+        """Run a task now; an async node returns its coroutine."""
         if task.run is not self._run:
             self._enter(task.run)
         node = self._nodes[task.node]
@@ -103,7 +102,6 @@ class NodeCaller:
             raise plain_error(error, task.node) from error
 
     def close(self) -> None:
-        """No more tasks of these runs are called; nor is anything kept that belongs to them."""
         for run in self._runs:
             places.pop(run, None)
         if self._run is not None:
@@ -113,7 +111,7 @@ class NodeCaller:
 
 
 def perform(running: RunningTask) -> Any:
-    """Call the node's function; an async one gives its coroutine."""
+    """Call the node's function; an async one returns its coroutine."""
     _set_task(running)
     node, task, around = running.node, running.task, running.place.around
     context = running.context if node.wants_context else None
@@ -130,7 +128,7 @@ def perform(running: RunningTask) -> Any:
 
 
 def is_raised_inside(error: GeneratorExit) -> bool:
-    """Whether what was awaited raised it, and not whoever closes the coroutine that awaits."""
+    """True if the awaited object raised it, and not whoever closes the coroutine."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is not None
 
 
@@ -145,30 +143,27 @@ async def _await_inside(around: AbstractContextManager[None], call: Callable[[],
 
 
 class Deadlines:
-    """The tasks that have a timeout, from when they were started. Times are monotonic."""
+    """Tasks with a timeout, by start time. Times are monotonic."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, tuple[RunningTask, Timeout, float]] = {}
 
     def add(self, running: RunningTask, since: float | None = None) -> None:
-        """A task was started, now or at a time."""
         timeout = running.node.policy.timeout
         if timeout is not None:
             self._tasks[id(running)] = (running, timeout, monotonic() if since is None else since)
 
     def drop(self, running: RunningTask) -> None:
-        """A task has ended."""
         if self._tasks:
             self._tasks.pop(id(running), None)
 
     def next(self) -> float | None:
-        """When the first of them times out."""
         if not self._tasks:
             return None
         return min(_end(*watched)[0] for watched in self._tasks.values())
 
     def pass_(self, now: float) -> tuple[RunningTask, float] | None:
-        """A task that has timed out, if there is one, and its timeout."""
+        """A timed-out task and its timeout, if any."""
         for watched in self._tasks.values():
             end, seconds = _end(*watched)
             if end <= now:
@@ -178,7 +173,6 @@ class Deadlines:
 
 
 def _end(running: RunningTask, timeout: Timeout, started: float) -> tuple[float, float]:
-    """When a task times out, and its timeout."""
     ends: list[tuple[float, float]] = []
     if timeout.run is not None:
         ends.append((started + timeout.run, timeout.run))

@@ -1,4 +1,4 @@
-"""Calling observers: what one raises is logged once, and it is not called again in that run."""
+"""Calling observers: an exception is logged once, and ends the observer's calls in the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Wrap = Callable[[], AbstractContextManager[object]]
 
 @cache
 def _traces(kind: type) -> bool:
-    """Whether observers of a class are tracing ones; finding out takes longer than a step."""
+    """True for tracing observers; cached because the check takes longer than a step."""
     return issubclass(kind, TracingObserver)
 
 
@@ -30,20 +30,16 @@ def _is_tracing(observer: Observer) -> TypeGuard[TracingObserver]:
 
 
 def switched_on(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """The observers that want to see a run that starts now."""
     return tuple(one for one in observers if not _is_tracing(one) or one.is_on())
 
 
 class Observers:
-    """The observers of one run."""
-
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
         self._tracing = list(filter(_is_tracing, observers))
         self._begun = tuple(self._tracing)
 
     def tell(self, event: Event) -> None:
-        """Hand an event to each of them."""
         for observer in tuple(self._observers):
             try:
                 observer.on_event(event)
@@ -52,11 +48,9 @@ class Observers:
 
     @property
     def sees_commits(self) -> bool:
-        """Whether commits are to be wrapped."""
         return bool(self._tracing)
 
     def begin_segment(self, segment: Segment) -> dict[str, str]:
-        """A segment starts; what they store with the run."""
         stored: dict[str, str] = {}
         for observer in tuple(self._tracing):
             try:
@@ -66,7 +60,7 @@ class Observers:
         return stored
 
     def end_segment(self, run_id: str) -> None:
-        """A segment is over, also for those that have raised: they release what they have of it."""
+        """End a segment, also for observers that have raised: they release its resources."""
         for observer in self._begun:
             try:
                 observer.end_segment(run_id)
@@ -74,7 +68,6 @@ class Observers:
                 self._drop(observer, error)
 
     def around(self, task: RunTask) -> AbstractContextManager[None]:
-        """What to call the node of a task in."""
         event = Event(
             type="node_start",
             run_id=task.run.run_id,
@@ -90,7 +83,7 @@ class Observers:
     def around_commit(
         self, key: ThreadKey, batch: Batch | None = None
     ) -> AbstractContextManager[None]:
-        """What to commit in; the batch of a transaction is not known before."""
+        """Context for a commit; a transaction's batch is not known before."""
         entry = batch.entries[-1] if batch and batch.entries else None
         event = Event(
             type="checkpoint_save",

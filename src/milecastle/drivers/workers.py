@@ -1,8 +1,8 @@
-"""Workers: threads that run the tasks of a step, for a driver that waits for them.
+"""Workers: threads running a step's tasks, for a driver waiting for them.
 
-They take tasks from one queue and put the outcomes into another, together with what nodes
-emit; both queues are the C ones, because a fan-out has many small tasks. A thread that is stuck in
-a task that timed out is abandoned, and another replaces it.
+They take tasks from one queue and put the outcomes into another, together with emitted values; both
+queues are the C ones, because a fan-out has many small tasks. A thread stuck in a timed out task is
+abandoned, and another replaces it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ _SOON: Final = 0.002
 
 
 class _Began(msgspec.Struct, frozen=True):
-    """A thread took a task that has a timeout: what it waited before does not count."""
+    """A thread took a task with a timeout: its waiting time does not count."""
 
     running: RunningTask
     time: float
 
 
-class _Woken(msgspec.Struct, frozen=True):
-    """Ends the wait, and says nothing."""
+class _Woken(msgspec.Struct, frozen=True): ...
 
 
 _WOKEN: Final = _Woken()
 
 
 class Workers:
-    """The threads of one run, made as they are needed, at most ``most`` of them."""
+    """One run's threads, started as needed, at most ``most``."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -62,7 +61,6 @@ class Workers:
         self._closed = False
 
     def start(self, tasks: Sequence[RunningTask]) -> None:
-        """Queue tasks, and ensure that there are threads for them."""
         if self._todo.empty():
             self._behind = monotonic()
         for task in tasks:
@@ -72,11 +70,9 @@ class Workers:
 
     @property
     def _wanted(self) -> int:
-        """How many threads could have something to do."""
         return min(self._most, len(self._running))
 
     def _catch_up(self, now: float) -> float:
-        """Make more threads if tasks have waited for some time; when to look again."""
         if now >= self._behind + _SOON:
             self._grow(min(2 * self._threads, self._wanted))
             self._behind = now
@@ -88,7 +84,7 @@ class Workers:
             threading.Thread(target=self._work, name="milecastle-worker", daemon=True).start()
 
     def emit(self, event: Event) -> None:
-        """Called by nodes: pass an event to the driver, and wait if it is far behind."""
+        """Pass a node's event to the driver, and wait if it is far behind."""
         self._room.acquire()
         if self._closed:
             self._room.release()  # for the next waiter
@@ -96,11 +92,10 @@ class Workers:
         self._done.put(event)
 
     def wake(self) -> None:
-        """End the wait, now or when it begins."""
         self._done.put(_WOKEN)
 
     def wait(self, until: float | None) -> list[Finished | Event]:
-        """What happened: tasks that ended, and events. Nothing if the time, monotonic, came."""
+        """Finished tasks and events; empty if the monotonic time came first."""
         item = self._get(until)
         if item is None:
             return []
@@ -119,7 +114,6 @@ class Workers:
                 return found
 
     def _get(self, until: float | None) -> Finished | Event | _Began | _Woken | None:
-        """The next that happened; ``Finished`` if a task has timed out and still runs."""
         while True:
             due = self._deadlines.next()
             ends = [moment for moment in (until, due) if moment is not None]
@@ -140,7 +134,6 @@ class Workers:
                     return None
 
     def _settle(self, finished: Finished) -> bool:
-        """Forget a task; ``False`` if it has timed out before."""
         running = self._running.pop(id(finished.task), None)
         if running is None:
             self._threads += 1  # it was stuck, and is back
@@ -163,9 +156,9 @@ class Workers:
         self._todo.put(None)
 
     def close(self) -> None:
-        """End the threads that are idle; those that work end when their task does.
+        """End idle threads; working ones end with their task.
 
-        How many there are is not known, since some may be stuck: each one that ends notifies the
+        How many there are is not known, since some may be stuck: each one ending notifies the
         next.
         """
         self._closed = True

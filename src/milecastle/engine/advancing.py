@@ -1,4 +1,4 @@
-"""Advancing: after a step, decide what runs next, and commit both together.
+"""Advancing: after a step, choose the next nodes, and commit both together.
 
 If a router raises, the step is still committed and the router is called again on resume: nothing is
 skipped and no node is repeated.
@@ -41,7 +41,7 @@ _ASK = Exits()
 
 
 class Advance:
-    """Leads a run from one step to the next. ``failures`` are for a node that runs ``on_error``."""
+    """Leads a run from one step to the next. ``failures`` are for a node run by ``on_error``."""
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -105,7 +105,7 @@ class Advance:
             yield from run.run_events.moved(names, way.looked, progress.step, progress.values)
 
     def _ask(self, router: Router) -> bool:
-        """The common case, one router that returns one name; ``False`` if it did not."""
+        """Fast path: one router returning one name; ``False`` if it did not."""
         progress = self._progress
         try:
             returned = router.function(self._run.schema.present(progress.values))
@@ -122,7 +122,6 @@ class Advance:
     def _find(
         self, names: tuple[str, ...], gotos: Gotos | None, way: Way
     ) -> Generator[Effect, Any, RunError | None]:
-        """Evaluate the edges of these nodes; return the error, if any."""
         progress, graph = self._progress, self._graph
         held = self._held(names)
         state = self._run.schema.present(progress.values)
@@ -149,13 +148,11 @@ class Advance:
         return None
 
     def _held(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Nodes that should run next but did not: they are deferred."""
         if not self._graph.defers:
             return ()
         return tuple(name for name in self._progress.next if name not in names)
 
     def _apply(self, names: tuple[str, ...], updates: Sequence[Mapping[str, Any]]) -> None:
-        """Apply the ``Command``s of routers."""
         if not updates:
             return
         progress, journal = self._progress, self._run.journal
@@ -170,7 +167,6 @@ class Advance:
             journal.note(operations)
 
     def _hide(self, sends: list[Any] | None) -> None:
-        """What the checkpoint contains besides the state: nothing of the step that ended."""
         progress, journal = self._progress, self._run.journal
         operations: Operations = []
         for name in RESERVED if progress.reserved else ():

@@ -1,9 +1,9 @@
-"""Applying updates: merges what nodes returned into the state, as operations for the log.
+"""Applying updates: merge node results into the state, as operations for the log.
 
 Rules:
 
 - Values are never copied and never changed in place; an update makes a new outer dict.
-- Updates of one step are applied in the order of the nodes' declaration.
+- A step's updates are applied in declaration order.
 - Two updates of one step may meet in a channel only if it has a reducer.
 """
 
@@ -41,7 +41,7 @@ Target = str | Send | None
 
 
 class ReducerFailed(Exception):
-    """A reducer raised ``cause`` on an update of ``node``. Never raised to a caller as it is."""
+    """A reducer raised ``cause`` on ``node``'s update. Never raised to a caller directly."""
 
     def __init__(self, node: str, channel: Channel, cause: Exception) -> None:
         super().__init__(f"the reducer '{channel.reducer.name}' of '{channel.name}' failed")
@@ -51,7 +51,7 @@ class ReducerFailed(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of a task: its update, and its targets if it names them.
+    """A task's outcome: its update, and its targets if it names them.
 
     ``failure`` is why it leads there: the node, the type of its error and the message.
     """
@@ -62,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 def pack(outcome: Outcome) -> Mapping[str, Any]:
-    """As one update; the rest is under names that a state cannot have."""
+    """As one update; the rest is under names a state cannot have."""
     if outcome.goto is None:
         return outcome.update
     packed: dict[str, Any] = {**outcome.update, GOTO: pack_goto(outcome.goto)}
@@ -72,7 +72,6 @@ def pack(outcome: Outcome) -> Mapping[str, Any]:
 
 
 def unpack(kept: Mapping[str, Any]) -> Outcome:
-    """The inverse of ``pack``."""
     if GOTO not in kept:
         return Outcome(kept)
     update = {name: value for name, value in kept.items() if name not in (GOTO, FAILED)}
@@ -90,7 +89,6 @@ def pack_goto(targets: Sequence[Target]) -> list[Any]:
 
 
 def unpack_goto(kept: Sequence[Any]) -> list[Target]:
-    """The inverse of ``pack_goto``."""
     return [
         target if target is None or isinstance(target, str) else Send(*target) for target in kept
     ]
@@ -99,9 +97,10 @@ def unpack_goto(kept: Sequence[Any]) -> list[Target]:
 def read_outcome(
     graph: CompiledGraph, node: str, returned: Any, values: Mapping[str, Any]
 ) -> Outcome:
-    """What a node returned: an update, a ``Command``, or ``Send``s.
+    """A node's result: an update, a ``Command``, or ``Send``s.
 
-    What leads nowhere is refused here, before anything is stored: the node is repeated on resume.
+    Targets leading nowhere are refused here, before anything is stored: the node is repeated on
+    resume.
     """
     kind = kind_of(returned)
     if kind is dict:
@@ -124,7 +123,7 @@ def read_outcome(
 
 
 def _targets(graph: CompiledGraph, node: str, goto: Collection[Any]) -> tuple[str | Send, ...]:
-    """Where a node leads; what could not be stored, read again or followed is refused here."""
+    """A node's targets; refuses those that cannot be stored, read again or followed."""
     for target in goto:
         if isinstance(target, Send):
             if not isinstance(cast("Any", target.update), Mapping):
@@ -147,7 +146,6 @@ def _targets(graph: CompiledGraph, node: str, goto: Collection[Any]) -> tuple[st
 
 
 def prepared(schema: StateSchema, returned: Any) -> Any:
-    """What a node returned, its update completed by the reducers that do so (with ids)."""
     if not schema.prepares:
         return returned
     if kind_of(returned) is Command:
@@ -165,7 +163,7 @@ def prepared(schema: StateSchema, returned: Any) -> Any:
 def read_update(
     schema: StateSchema, node: str, returned: Any, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """What a node returned, as an update of ``values``: a dict, nothing, or a changed state."""
+    """A node's result as an update: a dict, nothing, or a changed state."""
     if type(returned) is dict:
         return cast("dict[str, Any]", returned)
     if returned is None:
@@ -184,7 +182,7 @@ def read_update(
 def _changed_fields(
     schema: StateSchema, node: str, returned: Any, before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields of a returned state that differ from those that the node received.
+    """The fields of a returned state that differ from those the node received.
 
     They are compared with the values, because a node may have changed its input.
     """
@@ -207,7 +205,7 @@ def apply_updates(
     updates: Sequence[tuple[str, Mapping[str, Any]]],
     operations: Operations | None,
 ) -> bool:
-    """Apply the updates of one step to ``values``; whether anything changed."""
+    """Apply one step's updates; return True if anything changed."""
     if len(updates) > 1:
         _refuse_two_writers(schema, updates)
     changed = False
@@ -222,7 +220,6 @@ def apply_updates(
 def _joined(
     schema: StateSchema, updates: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """The same updates with consecutive lists merged: a channel is then copied only once."""
     rest: list[tuple[str, Mapping[str, Any]]] = []
     gathered: dict[str, list[Any]] = {}
     plain = {
@@ -292,14 +289,13 @@ def apply_guarded(
     update: Mapping[str, Any],
     operations: Operations | None,
 ) -> bool:
-    """``apply_update`` for a state whose own code may refuse the values."""
     changed = apply_update(schema, values, node, update, operations)
     refuse_unmade(schema, values, node)
     return changed
 
 
 def refuse_unmade(schema: StateSchema, values: dict[str, Any], node: str) -> None:
-    """Raise ``InvalidUpdate`` if no state can be constructed from what ``node`` wrote."""
+    """Raise ``InvalidUpdate`` if no state can be built from ``node``'s update."""
     refused = schema.refusal_of(values)
     if refused is not None:
         raise InvalidUpdate(
@@ -315,7 +311,7 @@ def _refuse_unmade_by_any(
     values: dict[str, Any],
     updates: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> None:
-    """The same after a step of several: the first that is refused alone is named, or the last."""
+    """The same after several tasks: name the first refused alone, or the last."""
     if schema.refusal_of(values) is None:
         return
     for node, update in updates:
@@ -324,7 +320,6 @@ def _refuse_unmade_by_any(
 
 
 def _as_stored(reducer: Reducer, update: Any, new: Any) -> Any:
-    """What a log stores: the update of a built-in reducer, the result of a custom one."""
     empty = reducer.empty
     if not reducer.code:
         return new
@@ -334,7 +329,6 @@ def _as_stored(reducer: Reducer, update: Any, new: Any) -> Any:
 def _not_taken(
     node: str, channel: Channel, update: Any, error: Exception
 ) -> InvalidUpdate | ReducerFailed:
-    """A built-in reducer refuses what is of the wrong type; anything else is a failure."""
     if not channel.reducer.code or not isinstance(error, TypeError):
         return ReducerFailed(node, channel, error)
     return InvalidUpdate(
@@ -346,7 +340,7 @@ def _not_taken(
 
 
 def as_request(what: str, error: InvalidUpdate | ReducerFailed) -> InvalidRequest:
-    """The error for a caller whose input or update does not match the state."""
+    """Error for a caller whose input or update does not match the state."""
     if isinstance(error, ReducerFailed):
         return InvalidRequest(
             f"the {what} does not match the state: {error} with {type(error.cause).__name__}"
@@ -355,7 +349,7 @@ def as_request(what: str, error: InvalidUpdate | ReducerFailed) -> InvalidReques
 
 
 def _may_differ(old: Any, new: Any) -> bool:
-    """Whether the value may have changed. A mutable object may have been changed in place."""
+    """True if the value may have changed. A mutable object may have changed in place."""
     if old is new:
         return type(new) not in _IMMUTABLE
     try:

@@ -1,11 +1,11 @@
-"""The assignment of a run to a fleet: what the line of its thread tells the workers.
+"""A run's assignment to a fleet: its thread's index row for the workers.
 
 Rules:
 
-- Whatever makes a run necessary is written by the commit that makes it so: an input that was
-  submitted, an answer, the end of a sleep, a retry, the release by a worker that stops.
-- While a worker runs a thread, the line names it. Every line that ends a segment names no worker.
-- A run that nobody can continue has no time: it waits for an answer, failed for good, or ended.
+- Whatever makes a run necessary is written by the commit making it so: an input that was
+  submitted, an answer, the end of a sleep, a retry, the release by a worker stopping.
+- While a worker runs a thread, the line names it. Every line ending a segment names no worker.
+- A run nobody can continue has no time: it waits for an answer, failed for good, or ended.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def _never() -> bool:
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """Which workers may run a thread, and which one does.
 
-    ``lane`` names the graph and its fingerprint. ``worker`` is the one that runs it now; without
+    ``lane`` names the graph and its fingerprint. ``worker`` is the one running it now; without
     one, the run is handed over when it is opened, to be started at ``due_at``. ``priority``
     puts it before other threads of its tenant, for all segments of the run. ``retry`` says
-    which failures of the run are retried. ``is_draining`` says that the worker is about to stop:
-    the run is released with the commit of its next step. ``is_lost`` says that another one has the
-    thread by now: this run records nothing any more. ``is_retaken`` says that the worker before
+    which failures of the run are retried. ``is_draining`` says the worker is about to stop:
+    the run is released with the commit of its next step. ``is_lost`` says another one has the
+    thread by now: this run records nothing any more. ``is_retaken`` says the worker before
     this one was lost with the thread: an entry with the note ``LOST`` says so before a node runs.
     """
 
@@ -54,7 +54,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     is_lost: Callable[[], bool] = _never
 
     def line(self, info: ThreadInfo, retry_at: int | None) -> ThreadInfo:
-        """The line of the thread as workers must find it."""
+        """Index row as workers must find it."""
         times: dict[RunStatus, int | None] = {
             "queued": self.due_at,
             "running": NOW,
@@ -71,7 +71,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def retry_at(self, error: BaseException, record: RunRecord, now: int) -> int | None:
-        """When a run that ended with this error is to be retried; ``None`` if it is not."""
+        """Retry time after this error; ``None`` if the run is not retried."""
         retry, attempt = self.retry, record.retry_count + 1
         cause = error.cause if isinstance(error, ExecutionError) else error
         if retry is None or attempt >= retry.attempts or not isinstance(error, RunError):
@@ -82,6 +82,6 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kept_in_lane(info: ThreadInfo, known: ThreadInfo) -> ThreadInfo:
-    """The line of a thread to which a user has written: it still sleeps, or waits for its retry."""
+    """Index row after a user's write: it still sleeps, or waits for its retry."""
     due_at = known.due_at if info.status == "failed" else info.wake_at
     return msgspec.structs.replace(info, lane=known.lane, due_at=due_at, priority=known.priority)

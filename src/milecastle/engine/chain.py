@@ -18,7 +18,7 @@ _SMALL = 512
 
 
 class ChainEnd(msgspec.Struct):
-    """The end of a chain, as far as its writer has to know it.
+    """A chain's end, as far as its writer has to know it.
 
     ``tail`` has the deltas since the last rollup or snapshot, ``size`` is the bytes of the whole
     chain, ``next_look`` the size above which it is compared with the state.
@@ -34,7 +34,6 @@ class ChainEnd(msgspec.Struct):
     def of(
         cls, base_seq: int, roll_seq: int, tail: Sequence[bytes], size: int, snapshot: int
     ) -> ChainEnd:
-        """The end of a chain of this size, whose snapshot has so many bytes."""
         return cls(base_seq, roll_seq, [*tail], size, max(_SMALL, 2 * snapshot))
 
     def copy(self) -> ChainEnd:
@@ -68,7 +67,6 @@ class ChainEnd(msgspec.Struct):
         return DELTA, delta
 
     def cut(self, seq: int, kind: Kind, body: bytes) -> None:
-        """From here on the chain is read from this entry, or through it."""
         if kind == SNAPSHOT:
             self.base_seq = seq
             self.size = len(body)

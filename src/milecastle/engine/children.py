@@ -1,7 +1,7 @@
 """Children: the runs of subgraphs inside a step.
 
 A child is a run like any other, with its own log; its effects pass through its parent to the same
-driver. Its waits are combined with those of the parent, so that several children and other tasks
+driver. Its waits are combined with those of the parent, so several children and other tasks
 run at the same time.
 """
 
@@ -33,7 +33,7 @@ BeginChild = Callable[[RunPlan], Generator[Effect, Any, Ending]]
 
 
 class Child(msgspec.Struct, eq=False):
-    """The run of one subgraph. ``ready`` contains finished tasks that it has not received yet."""
+    """One subgraph's run. ``ready`` has finished tasks it has not received yet."""
 
     task: Task
     subgraph: Subgraph
@@ -48,13 +48,10 @@ class Child(msgspec.Struct, eq=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has stopped or failed."""
         return self.ending is not None or self.error is not None
 
 
 class Children:
-    """The subgraphs of one step that have not stopped."""
-
     def __init__(self, run: RunState, begin: BeginChild) -> None:
         self._run = run
         self._begin = begin
@@ -67,7 +64,7 @@ class Children:
     def begin(
         self, task: Task, subgraph: Subgraph, state: Any, attempt: int
     ) -> Generator[Effect, Any, Child]:
-        """Look the thread of a subgraph up, and run it until it has to wait."""
+        """Look up a subgraph's thread, and run it until it waits."""
         child = Child(task, subgraph, state, attempt)
         self._children.append(child)
         run = self._run
@@ -94,21 +91,18 @@ class Children:
         return child
 
     def drop(self, child: Child) -> None:
-        """A child is settled."""
         self._children.remove(child)
 
     def due(self) -> int | None:
-        """The next time that a child waits for."""
         return min((c.until for c in self._children if c.until is not None), default=None)
 
     def hand_over(self, item: Finished) -> None:
-        """A task ended that a child had started."""
         owned = self._owners.pop(id(item.task), None)
         if owned is not None:
             owned[1].ready.append(item)
 
     def go_on(self) -> Generator[Effect, Any, list[Child]]:
-        """Resume each child that need not wait any more; return those that have ended."""
+        """Resume children no longer wait; return those that ended."""
         now = self._run.plan.clock.monotonic()
         for child in self._children:
             if child.waits_for_one and child.ready:
@@ -125,7 +119,6 @@ class Children:
     def _advance(
         self, child: Child, outcome: Any, error: BaseException | None = None
     ) -> Generator[Effect, Any, None]:
-        """Perform the effects of a child until it has to wait or has ended."""
         effects = child.effects
         if effects is None:
             raise AssertionError("the child has not begun")
@@ -158,7 +151,6 @@ class Children:
                 error = raised
 
     def cancel(self, reason: BaseException) -> Generator[Effect, Any, None]:
-        """Stop the children that are still running, with their tasks."""
         over = [child for child in self._children if child.is_over]
         yield from self.stop(reason)
         self._children = over
@@ -167,7 +159,6 @@ class Children:
             yield CancelTasks(tasks)
 
     def stop(self, reason: BaseException) -> Generator[Effect, Any, None]:
-        """The run has to stop: let each child close its record."""
         for child in self._children:
             effects = child.effects
             if effects is None or child.is_over:

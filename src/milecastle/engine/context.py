@@ -1,6 +1,6 @@
-"""What a node can do through its context.
+"""A node's context.
 
-A node that asks a person runs again from its beginning once there is an answer: record side effects
+A node asking a person runs again from its beginning once there is an answer: record side effects
 before it with ``ctx.once``.
 """
 
@@ -32,12 +32,11 @@ Around = Callable[[RunTask], AbstractContextManager[None]]
 
 
 class Context(msgspec.Struct, kw_only=True, eq=False):
-    """Injected into a node that has a parameter named ``ctx``.
+    """Injected into a node with a parameter named ``ctx``.
 
-    ``origin`` says where the state that the node received came from. ``thread`` is ``None``
-    without a store. ``attempt`` counts from 1. ``failures`` tells an ``on_error`` node what failed:
-    the names of the nodes, or of the items of a fan-out (``work#0``), each with the type and the
-    message of its error.
+    ``origin`` says where the state the node received came from. ``thread`` is ``None`` without a
+    store. ``attempt`` counts from 1. ``failures`` tells an ``on_error`` node the failed nodes, or
+    the items of a fan-out (``work#0``), each with the type and the message of its error.
     """
 
     run_id: str
@@ -62,7 +61,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     def idempotency_key(self) -> str:
         """The same for every attempt of this task, and different for every other.
 
-        Pass it to a service that supports idempotency keys.
+        Pass it to a service supporting idempotency keys.
         """
         from hashlib import sha256
 
@@ -96,7 +95,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     @overload
     async def aonce(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T: ...
     async def aonce(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """``once`` for async nodes; ``function`` may be async or not."""
+        """Async version of ``once``; ``function`` may be async or not."""
         self._refuse_if_over()
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
@@ -109,7 +108,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return value
 
     def transaction(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """``once``, exactly: what ``function`` writes and its record are committed together.
+        """``once``, exactly: the writes of ``function`` and its record are committed together.
 
         On PostgreSQL. ``function`` is called with a connection of the store as its first argument,
         inside a transaction: its rows and the record are committed together, or neither is.
@@ -127,7 +126,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return cast("T", self.port.transact(self.data, name, call))
 
     def file(self, path: str | PathLike[str]) -> File:
-        """Store a file of this machine in object storage; what is returned goes into the state.
+        """Store a local file in object storage; the returned ``File`` goes into the state.
 
         The content is stored once for each tenant, however many threads name it. It is durable when
         this returns, and stays as long as a checkpoint names it. In an async node: ``await afile``.
@@ -136,7 +135,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return self.port.files(self.data).store(path)
 
     async def afile(self, path: str | PathLike[str]) -> File:
-        """``file`` that does not block the loop."""
+        """Async version of ``file``."""
         self._refuse_if_over()
         return await self.port.files(self.data).astore(path)
 
@@ -149,12 +148,12 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return self.port.files(self.data).open(file)
 
     def emit(self, value: Any) -> None:
-        """Emit a value to the reader of the stream. In an async node prefer ``await aemit``."""
+        """Emit a value to the stream's reader. In an async node prefer ``await aemit``."""
         self._refuse_if_over()
         self.port.emit(self.data, value)
 
     async def aemit(self, value: Any) -> None:
-        """``emit`` that waits for the reader without blocking the loop."""
+        """Async version of ``emit``: waits for the reader."""
         self._refuse_if_over()
         await self.port.aemit(self.data, value)
 
@@ -186,16 +185,16 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             raise Parked(label, wake_at)
 
     def count(self, name: str) -> int:
-        """How often this was called before with this name, in this attempt.
+        """Number of earlier calls with this name, in this attempt.
 
-        Tells apart what has the same name: ``ctx.once(f"mail {ctx.count('mail')}", ...)``.
+        Distinguishes calls with the same name: ``ctx.once(f"mail {ctx.count('mail')}", ...)``.
         """
         number = self.counts.get(name, 0)
         self.counts[name] = number + 1
         return number
 
     def ask(self, question: Any, show: Any, answer: Any) -> Any:
-        """What ``interrupt()`` does."""
+        """Implementation of ``interrupt()``."""
         from milecastle.codec.answers import as_plain, deliver, schema_of
 
         number, self.questions = self.questions, self.questions + 1
@@ -224,7 +223,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
 
 
 class RunResources:
-    """What an executor has for the tasks of one run: port, nodes, and how to construct a state.
+    """An executor's resources for one run's tasks: port, nodes, and the state's constructor.
 
     ``around`` returns the context manager around a node, if any.
     """
@@ -246,14 +245,13 @@ class RunResources:
         self._called: RunningTask | None = None
 
     def called(self, task: RunTask) -> RunningTask:
-        """A task that was called on the driver's own thread, one at a time."""
         if self._called is None or self._called.task is not task:
             self._called = RunningTask(task, self, self.nodes[task.node])
         return self._called
 
 
 class RunningTask(msgspec.Struct, eq=False):
-    """A task where it runs: its data, the resources of its run, and the node that it names."""
+    """A task where it runs: its data, its run's resources, and its node."""
 
     task: RunTask
     place: RunResources
@@ -263,7 +261,7 @@ class RunningTask(msgspec.Struct, eq=False):
 
     @property
     def context(self) -> Context:
-        """The context of the task, created when it is first needed."""
+        """The task's context, created on first use."""
         if self.made is None:
             task, run, port = self.task, self.task.run, self.place.port
             facts = task.facts or port.facts(task)
@@ -285,7 +283,7 @@ class RunningTask(msgspec.Struct, eq=False):
         return self.made
 
     def end(self) -> None:
-        """The task was abandoned: what its code still does is not recorded."""
+        """Abandon the task: its code records nothing more."""
         self.over = True
         if self.made is not None:
             self.made.over = True
@@ -303,7 +301,7 @@ places: Final[dict[RunFacts, RunResources]] = {}
 
 
 def running_task() -> RunningTask | None:
-    """The task that the calling code is part of; ``None`` outside of nodes, and after its node."""
+    """The calling code's task; ``None`` outside a node, and after it."""
     found = current_task.get()
     if isinstance(found, RunTask):
         place = places.get(found.run)
@@ -312,10 +310,10 @@ def running_task() -> RunningTask | None:
 
 
 def current() -> Context:
-    """The context of the node that calls this, for code that does not receive ``ctx``.
+    """The context of the node calling this, for code that does not receive ``ctx``.
 
-    Works in sync and async nodes, in the threads of a fan-out and in subgraphs, and in what they
-    call. ``InvalidRequest`` outside of a node, and after it.
+    Works in sync and async nodes, in the threads of a fan-out and in subgraphs, and in functions
+    they call. ``InvalidRequest`` outside of a node, and after it.
     """
     running = running_task()
     if running is None:
@@ -332,7 +330,7 @@ def interrupt(question: Any, *, show: Any = ..., answer: Any = ...) -> Any: ...
 def interrupt(question: Any, *, show: Any = None, answer: Any = None) -> Any:
     """Ask a person. The run waits for as long as it takes and continues with the answer.
 
-    ``show`` is plain data that the person should see. ``answer`` is the type of the answer: an
+    ``show`` is plain data the person should see. ``answer`` is the answer's type: an
     invalid answer is refused, and the thread is unchanged.
 
     The node ends here and runs again from its beginning when it is answered; then this call returns

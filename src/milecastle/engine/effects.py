@@ -1,6 +1,6 @@
-"""Effects: what the engine asks a driver to do.
+"""Effects: requests from the engine to a driver.
 
-The answer is sent back into the generator; what an effect raised is thrown into it.
+The answer is sent back into the generator; an effect's exception is thrown into it.
 
 ===============  ==============================================  ===========================
 effect           asks to                                         is answered with
@@ -9,7 +9,7 @@ effect           asks to                                         is answered wit
 ``StartTasks``   start several tasks, and not wait               nothing
 ``AwaitTasks``   wait until some have ended, or a time has come  finished tasks, perhaps none
 ``CancelTasks``  stop tasks that were started, if that can be    nothing
-``Begin``        look up the thread of a subgraph                the plan of its run
+``Begin``        look up the thread of a subgraph                its run's plan
 ``Recall``       read again what tasks of the step have left     that, by name
 ``Evaluate``     await an async predicate or router              what it returned
 ``Commit``       write a batch, durably                          nothing
@@ -34,7 +34,7 @@ from milecastle.ports.store import Batch
 
 
 class Stopped(BaseException):
-    """Thrown into the engine by a driver that was asked to stop. ``reason`` says how."""
+    """Thrown into the engine by a driver asked to stop, with the reason."""
 
     def __init__(self, reason: RunError) -> None:
         super().__init__(str(reason))
@@ -42,8 +42,6 @@ class Stopped(BaseException):
 
 
 class StartTasks(msgspec.Struct, frozen=True):
-    """Start these tasks in parallel."""
-
     tasks: tuple[RunTask, ...]
 
 
@@ -57,16 +55,15 @@ class AwaitTasks(msgspec.Struct, frozen=True):
 
 
 class CancelTasks(msgspec.Struct, frozen=True):
-    """Stop these tasks. Those that cannot be stopped end as they would have."""
+    """Stop these tasks. Those that cannot be stopped run to their end."""
 
     tasks: tuple[RunTask, ...]
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Look up the thread of a subgraph: it is new, unfinished, waiting, or has ended.
+    """Look up a subgraph's thread: it is new, unfinished, waiting, or has ended.
 
-    It is named after the thread of ``parent``, the ``place`` of the step and the ``task`` of the
-    ``node``.
+    It is named after ``parent``'s thread, the step's ``place`` and the node's ``task``.
     The place is unique to this step: the id of the entry that started it, and the step's number.
     """
 
@@ -113,8 +110,6 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Tell this event."""
-
     event: Event
 
 

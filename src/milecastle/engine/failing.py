@@ -21,7 +21,6 @@ def describe(
     attempt: int = 1,
     tasks: tuple[TaskFailure, ...] = (),
 ) -> Failure:
-    """The failure record of a run that ended with ``error``, in this attempt at the node."""
     cause = error.cause if isinstance(error, ExecutionError) else error
     hint = error.hint if isinstance(error, ExecutionError) else ""
     is_execution = isinstance(error, RunError | CodecError)
@@ -44,7 +43,6 @@ def describe(
 
 
 def describe_task(task: str, node: str, error: BaseException, attempt: int) -> TaskFailure:
-    """Why a task failed, with the beginning of the message."""
     cause = error.cause if isinstance(error, ExecutionError) else error
     return TaskFailure(
         task=task,
@@ -56,7 +54,7 @@ def describe_task(task: str, node: str, error: BaseException, attempt: int) -> T
 
 
 def describe_superseded(run_id: str, *, node: str | None, time: int, attempt: int = 1) -> Failure:
-    """The failure record of a run that did not record its end: the run that took over writes it."""
+    """Failure record for a run without a recorded end, written by its successor."""
     return Failure(
         run_id=run_id,
         failure_class="system",
@@ -72,7 +70,7 @@ def describe_superseded(run_id: str, *, node: str | None, time: int, attempt: in
 
 
 def describe_lost(run_id: str, *, node: str | None, time: int, count: int) -> Failure:
-    """The failure record of a run that is held because every worker that ran it was lost."""
+    """Failure record for a run held because every worker running it was lost."""
     return Failure(
         run_id=run_id,
         failure_class="system",
@@ -89,7 +87,6 @@ def describe_lost(run_id: str, *, node: str | None, time: int, count: int) -> Fa
 
 
 def _storable(text: str) -> str:
-    """A message as every store can keep it: without lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,8 +1,8 @@
 """The guard: step limit and cycle detection, O(1) per step.
 
-A cycle is a node that comes back within the window while nothing in the state has changed since
+A cycle is a node coming back within the window while nothing in the state has changed since
 its last visit. The state is not compared: each change raises a version, and visits remember it.
-Items that were sent to a node are part of its input: a few are compared with those of its last
+Items sent to a node are part of its input: a few are compared with those of its last
 visit, many count as others.
 """
 
@@ -24,7 +24,7 @@ _MOST_ITEMS: Final = 100
 
 
 class Guard:
-    """Watches one call of ``invoke`` or ``resume``. ``path`` is every node entered so far."""
+    """Watches one ``invoke`` or ``resume``. ``path`` has every node entered so far."""
 
     def __init__(self, config: ExecutionConfig) -> None:
         self._max_steps = inf if config.max_steps is None else config.max_steps
@@ -37,7 +37,7 @@ class Guard:
         self.path: list[str] = []
 
     def enter_step(self, names: tuple[str, ...], sends: Sequence[Any] | None = None) -> None:
-        """Count a step and note its nodes before they run, with what was sent to them.
+        """Count a step and note its nodes before they run, with their sends.
 
         Raises:
             MaxStepsExceeded: the step is one too many.
@@ -60,7 +60,6 @@ class Guard:
                 raise CycleDetected(node=name, recent=recent, strict=self._strict)
 
     def _fresh(self, names: tuple[str, ...], sends: Sequence[Any] | None) -> list[str]:
-        """The nodes that get other items than at their last visits."""
         found: list[str] = []
         for name in names:
             items = [item for node, item in _pairs(sends) if node == name]
@@ -71,7 +70,6 @@ class Guard:
         return found
 
     def visit_count(self, name: str) -> int:
-        """How often the node was entered."""
         return self._visits.get(name, _NEVER)[2]
 
 

@@ -1,4 +1,4 @@
-"""The journal: turns what happened in a run into batches for the store.
+"""The journal: turns a run's progress into batches for the store.
 
 Rules:
 
@@ -8,7 +8,7 @@ Rules:
 - Whether it does is measured, not guessed: whenever the chain has doubled since the last look,
   the state is encoded and compared. So the looks cost no more than the writing did.
 - The first entry of a run carries its record; a transition carries the new one. With either goes
-  what the thread is then, for the index; an ordinary step carries neither.
+  the thread's new index row; an ordinary step carries neither.
 """
 
 from __future__ import annotations
@@ -58,47 +58,35 @@ _BRANCHES: frozenset[Source] = frozenset({"update", "fork"})
 
 
 class Standing(Protocol):
-    """The position of a thread, as an entry records it."""
+    """A thread's position, as recorded in an entry."""
 
     @property
-    def values(self) -> dict[str, Any]:
-        """The state."""
-        ...
+    def values(self) -> dict[str, Any]: ...
 
     @property
-    def step(self) -> int:
-        """The step that led here."""
-        ...
+    def step(self) -> int: ...
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """The nodes that produced the state."""
-        ...
+    def nodes(self) -> tuple[str, ...]: ...
 
     @property
-    def next(self) -> tuple[str, ...]:
-        """The nodes to run next."""
-        ...
+    def next(self) -> tuple[str, ...]: ...
 
     @property
-    def route(self) -> tuple[str, ...]:
-        """The nodes whose edges are still to be evaluated."""
-        ...
+    def route(self) -> tuple[str, ...]: ...
 
     @property
-    def reserved(self) -> dict[str, Any]:
-        """The hidden channels besides the state."""
-        ...
+    def reserved(self) -> dict[str, Any]: ...
 
 
 class Journal:
     """Writes for one run on one thread. It expects the head where it left it.
 
     ``head`` and ``head_id`` are the newest entry, as far as this run knows.
-    ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
+    ``known`` says this run has written an entry, which fences out all others. ``dequeues`` is
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
-    ``encoded`` is the input of the run, to be used if its first entry contains just that.
-    ``tags`` are those that its thread gets with the first; ``unless`` is the digest that its batch
+    ``encoded`` is the run's input, to be used if its first entry contains just that.
+    ``tags`` are those its thread gets with the first; ``unless`` is the digest its batch
     has as ``Batch.unless``.
     """
 
@@ -120,7 +108,7 @@ class Journal:
 
         ``head_id`` is its id, needed if ``position`` is an older checkpoint.
         ``announced=False`` writes no record: the entry belongs to a run that is over.
-        ``assignment`` is for threads that workers run.
+        ``assignment`` is for threads workers run.
         """
         self.record = record
         self.key = record.key
@@ -156,11 +144,10 @@ class Journal:
         self.unless: str | None = None
 
     def note(self, operations: Operations) -> None:
-        """Hold the operations of a step until the next entry is written."""
+        """Hold a step's operations until the next entry."""
         self._pending = self._pending + operations if self._pending else operations
 
     def carry(self, stored: Mapping[str, str]) -> None:
-        """Store what observers give with the record of the run, with the next entry."""
         if not stored or self.record not in self._unwritten:
             return
         metadata = self.record.metadata | {CARRIED + name: stored[name] for name in stored}
@@ -168,11 +155,10 @@ class Journal:
         self._unwritten = tuple(self.record if run is old else run for run in self._unwritten)
 
     def restart(self) -> None:
-        """Write the next entry as a snapshot: it does not build on the previous state."""
         self._continues = False
 
     def supersede(self, previous: RunRecord, nodes: tuple[str, ...], attempt: int) -> None:
-        """Close the record of the run that this one takes over from, with the next entry.
+        """Close the record of the run this one takes over from, with the next entry.
 
         It was in this attempt at these nodes, according to the log.
         """
@@ -185,7 +171,6 @@ class Journal:
             self.record = msgspec.structs.replace(self.record, status="superseded", ended_at=now)
 
     def turn(self, status: RunStatus, wake_at: int | None = None) -> None:
-        """Change the run's status, with the next entry."""
         old = self.record.status
         if status != old and status not in TRANSITIONS[old]:
             raise RuntimeError(f"a run cannot go from {old} to {status}")
@@ -200,7 +185,7 @@ class Journal:
         self._unwritten = (*unwritten.values(), self.record)
 
     def fail(self, error: BaseException) -> None:
-        """End the run with this error, with the next entry; a worker may have to retry it."""
+        """End the run with this error, with the next entry; a worker may retry it."""
         self.turn("failed")
         if self.assignment is not None:
             self._retry_at = self.assignment.retry_at(error, self.record, self._clock.now())
@@ -213,7 +198,7 @@ class Journal:
         status: RunStatus | None = None,
         wake_at: int | None = None,
     ) -> Batch:
-        """The batch that appends one entry with everything noted since the last one.
+        """The batch appending one entry with everything noted since the last one.
 
         With it the run's status turns to ``status``; if the state cannot be stored, it stays.
         """
@@ -241,7 +226,6 @@ class Journal:
         return batch
 
     def _transition(self, head: int, entry: Entry, waits: Waits) -> Batch:
-        """The batch with an entry at which the status changes, and everything else to write."""
         batch = Batch(
             key=self.key,
             head=head,
@@ -261,12 +245,10 @@ class Journal:
         return batch
 
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:
-        """The line of the thread in the index, for its status and for the workers."""
         info = thread_info(entry, self.record, waits)
         return self.assignment.line(info, self._retry_at) if self.assignment else info
 
     def mark(self, at: Standing) -> Batch:
-        """The batch with an entry that only records this run."""
         self._pending = []
         return self.append(at, "takeover")
 
@@ -299,31 +281,28 @@ class Journal:
 
     @property
     def encrypts(self) -> bool:
-        """Whether what it writes is encrypted."""
         return self.codec.encrypts
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
-        """What a task returned, to be stored under this name until its step is committed."""
+        """A task's result, stored under this name until its step is committed."""
         body = self.codec.encode_state(update, node=node)
         payload = self.codec.seal(body, PayloadPlace(self.head, task=row))
         return TaskResult(seq=self.head, task=row, payload=payload)
 
     def kept(self, row: str, value: Any, node: str) -> TaskResult:
-        """Any value that a task records, written in the same way."""
         return self.result(row, {"value": value}, node)
 
     def results(self, results: tuple[TaskResult, ...]) -> Batch:
-        """The batch with these results and everything else to write."""
         return msgspec.structs.replace(self.close(), results=results)
 
     def rows(self, results: tuple[TaskResult, ...]) -> Batch:
-        """The batch with only these results; may be called from any thread."""
+        """Batch with only these results; may be called from any thread."""
         return Batch(key=self.key, head=self.head, head_id=self.head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
-        """The batch that records the outcome of the run without a new entry.
+        """The batch recording the outcome of the run without a new entry.
 
-        A run without an entry does not change the status of the thread.
+        A run without an entry does not change the thread's status.
         """
         thread = None
         if self._unwritten and self.known and self._newest is not None:
@@ -346,7 +325,7 @@ class Journal:
     ) -> tuple[Kind, bytes]:
         """The contents of the next entry, in the form that is cheapest to read.
 
-        Entries that leave the thread in its step never cut the chain: a reader must see the entry
+        Entries leaving the thread in its step never cut the chain: a reader must see the entry
         that started the step.
         """
         node = nodes[0] if len(nodes) == 1 else None

@@ -1,4 +1,4 @@
-"""The signals that end an attempt of a task without a failure: it waits for a person or a time."""
+"""Signals that pause a task without a failure: it waits for a person or a time."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from milecastle.model.interrupt import Interrupt
 
 
 class Paused(BaseException):
-    """Ends an attempt of a task that cannot continue now. Not an error: do not catch it."""
+    """Ends an attempt that cannot continue now. Not an error: do not catch it."""
 
 
 class Asked(Paused):
-    """The task waits for a person."""
-
     def __init__(self, interrupt: Interrupt) -> None:
         super().__init__(interrupt.id)
         self.interrupt = interrupt
 
 
 class Parked(Paused):
-    """The task waits until a time, in microseconds since 1970. ``label`` identifies the wait."""
+    """Wait until a time, in microseconds since 1970. ``label`` identifies the wait."""
 
     def __init__(self, label: str, until: int) -> None:
         super().__init__(label, until)

@@ -1,4 +1,4 @@
-"""What a run is asked to do, where it is, and how it stopped."""
+"""A run's plan, progress and ending."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["Ending", "Progress", "RunPlan"]
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is asked to do.
+    """A run's instructions.
 
     ``update`` is an input to apply first (``None``: continue from the position). ``opening`` is the
     source of an entry to append before continuing, with ``note`` for the history. ``has_readers``:
-    whether events are wanted, ``feeding`` whether what nodes emit is published to readers in other
-    processes, ``streaming`` the mode of the stream. ``answers`` are new, by label:
-    the opening entry stores them. ``fresh_attempts`` says that the user decided to retry, so that
-    attempts are reset. ``recall`` reads the rows of the step's tasks. ``released`` are tasks of
-    subgraphs that no longer wait for what they did. ``accept_changes`` resumes subgraphs although
-    their states no longer match their graphs. ``ended`` is how a run of a subgraph stopped that
-    need not be run again. ``leave`` saves a portable file where the run stops, if files are wanted.
-    ``root`` is the fingerprint of the graph that was called, if that is another, and ``path`` are
-    the nodes that lead from it to this subgraph. ``parent`` is the run and the task that a subgraph
-    runs in. ``queues`` commits the opening and leaves the rest to a worker.
-    ``options`` are those of the call, which are also for its subgraphs.
-    ``rewrites`` writes the rows of the step's tasks again, with the opening: they have other names.
+    events are wanted. ``feeding``: emitted values are published to readers in other processes.
+    ``streaming``: the mode of the stream. ``answers`` are new, by label: the opening entry stores
+    them. ``fresh_attempts`` says the user decided to retry, so attempts are reset. ``recall``
+    reads the rows of the step's tasks. ``released`` are subgraphs' tasks no longer wait.
+    ``accept_changes`` resumes subgraphs although their states no longer match their graphs.
+    ``ended`` is how a run of a subgraph stopped that need not be run again. ``leave`` saves a
+    portable file where the run stops, if files are wanted. ``root`` is the graph's fingerprint
+    that was called, if that is another, and ``path`` are the nodes leading from it to this
+    subgraph. ``parent`` is the run and the task a subgraph runs in. ``queues`` commits the opening
+    and leaves the rest to a worker. ``options`` are those of the call, which are also for its
+    subgraphs. ``rewrites`` writes the rows of the step's tasks again, with the opening: they have
+    other names.
     """
 
     graph: CompiledGraph
@@ -71,9 +71,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run stopped: the values and the position.
+    """A run's ending: the values and the position.
 
-    ``interrupts`` are what it waits for; ``wake_at`` is when a sleeping one may resume.
+    ``interrupts`` are its waits; ``wake_at`` is when a sleeping one may resume.
     """
 
     status: Literal["completed", "interrupted", "sleeping", "queued"]
@@ -88,10 +88,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress:
-    """The state of the thread as this run sees it, and what it will do next.
+    """The thread's state as this run sees it, and its next nodes.
 
     ``nodes`` produced the state, ``next`` are to run, ``route`` are nodes whose edges are still
-    to be evaluated. ``hidden`` is what a checkpoint contains besides the state.
+    to be evaluated. ``reserved`` has the checkpoint's channels besides the state.
     """
 
     __slots__ = ("guard", "next", "nodes", "reserved", "route", "since", "step", "values")
@@ -109,7 +109,7 @@ class Progress:
         self.since = entry.created_at if entry else plan.clock.now()
 
     def hide(self, name: str, value: Any) -> Operations:
-        """Store something besides the state, or drop it with ``None``; return what to log."""
+        """Set a reserved channel, or drop it with ``None``; return the operation to log."""
         if value is not None:
             self.reserved[name] = value
         elif self.reserved.pop(name, None) is None:

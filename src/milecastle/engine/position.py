@@ -1,4 +1,4 @@
-"""Crash recovery: the position of a thread, rebuilt from its log, from which a run resumes."""
+"""Crash recovery: a thread's position, rebuilt from its log, where a run resumes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from milecastle.ports.store import Chain
 
 
 class Position(msgspec.Struct, kw_only=True):
-    """The state at a checkpoint and what runs next there.
+    """The state at a checkpoint and its next nodes.
 
     ``entry`` is the checkpoint itself, ``None`` for a thread that has none. ``was_seen`` says that
-    a user has seen the thread here, so that an interrupt at this point is over. ``results`` are the
+    a user has seen the thread here, so an interrupt at this point is over. ``results`` are the
     rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
-    ``supplied`` are start values that the log lacks: updates of a reducer build on them.
+    ``supplied`` are start values the log lacks: updates of a reducer build on them.
     """
 
     values: dict[str, Any]
@@ -42,37 +42,31 @@ class Position(msgspec.Struct, kw_only=True):
 
     @property
     def seq(self) -> int:
-        """The seq of the checkpoint; 0 when there is none."""
         return self.entry.seq if self.entry else 0
 
     @property
     def step(self) -> int:
-        """The step that led here; 0 when there is none."""
         return self.entry.step if self.entry else 0
 
     @property
     def place(self) -> str:
-        """Identifies this step of this thread; ids of interrupts start with it."""
+        """Identifies this step in this thread; interrupt ids start with it."""
         return f"{self.settled}.{self.step + 1}"
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that produced the state."""
         return self.entry.nodes if self.entry else ()
 
     @property
     def next(self) -> tuple[str, ...]:
-        """The nodes to run next."""
         return self.entry.next if self.entry else ()
 
     @property
     def route(self) -> tuple[str, ...]:
-        """The nodes whose edges are still to be evaluated."""
         return self.entry.route if self.entry else ()
 
 
 def fresh_position(schema: StateSchema) -> Position:
-    """The position of a new thread."""
     return Position(values=schema.initial())
 
 
@@ -84,10 +78,10 @@ def restore(
     encoded: str | None = None,
     renamed: Mapping[str, str] = {},
 ) -> Position:
-    """Rebuild the position at the end of a chain; the schema supplies defaults that are missing.
+    """Rebuild the position at a chain's end; the schema supplies defaults that are missing.
 
-    Channels that were ``renamed`` get their new names; a new one that has a value keeps it.
-    The hidden channel ``encoded`` is left as bytes, for those who only count what is in it.
+    Channels that were ``renamed`` get their new names; a new one with a value keeps it.
+    The reserved channel ``encoded`` is left as bytes, for callers that only count its items.
     """
     head = chain.entries[-1]
     entries = _since_snapshot(chain)
@@ -122,7 +116,6 @@ def restore(
 def _supplied(
     schema: StateSchema, stored: Mapping[str, Any], values: Mapping[str, Any]
 ) -> Operations:
-    """Operations that set the start values which updates in the log would not build on."""
     operations: Operations = []
     for name in [name for name in values if name not in stored]:
         reducer = schema.channels[name].reducer
@@ -132,7 +125,6 @@ def _supplied(
 
 
 def place_of(chain: Chain) -> str:
-    """The place of the step that a thread is in, as the threads of its subgraphs are named."""
     began, _ = _began(_since_snapshot(chain))
     return f"{began.id}.{chain.entries[-1].step + 1}"
 
@@ -143,9 +135,9 @@ def _since_snapshot(chain: Chain) -> Sequence[Entry]:
 
 
 def _check_whole(entries: Sequence[Entry]) -> int:
-    """How many entries of a chain are up to its last rollup; ``Corrupted`` if one is missing.
+    """Number of entries up to a chain's last rollup; ``Corrupted`` if one is missing.
 
-    Encryption authenticates the pointers of each entry; they are compared with the chain here.
+    Encryption authenticates each entry's pointers; they are compared with the chain here.
     """
     first, head = entries[0], entries[-1]
     if first.kind != SNAPSHOT or first.seq < head.base_seq:
@@ -161,14 +153,13 @@ def _check_whole(entries: Sequence[Entry]) -> int:
 
 
 def _was_seen(entries: Sequence[Entry]) -> bool:
-    """Whether the newest entry, ignoring takeovers, is one at which a run stops for a person."""
+    """True if the newest entry, ignoring takeovers, is a stop for a person."""
     sources = (entry.source for entry in reversed(entries))
     newest = next((source for source in sources if source != "takeover"), "takeover")
     return newest in ("interrupt", "answer", "sleep", "update", "fork")
 
 
 def _began(entries: Sequence[Entry]) -> tuple[Entry, int]:
-    """The entry that started the step, and how often the step was resumed since."""
     reruns = 0
     for entry in reversed(entries):
         if entry.source not in HOLDING:

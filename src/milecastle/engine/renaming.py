@@ -32,7 +32,7 @@ Rename = Callable[[str], str]
 def under_new_names(position: Position, renames: Renames) -> Position:
     """The position under the new names; ``values`` have them already.
 
-    The entry that writes it is a new beginning of the chain, not of the step.
+    The entry writing it is a new beginning of the chain, not of the step.
     """
     if position.entry is None:
         return position
@@ -54,7 +54,7 @@ def under_new_names(position: Position, renames: Renames) -> Position:
 
 
 def task_renamed(task: str, renames: Renames) -> str:
-    """The id of a task; items of a fan-out keep their numbers."""
+    """A renamed task id; fan-out items keep their numbers."""
     names = {task_id(old): task_id(new) for old, new in renames.nodes.items()}
     if task in names:
         return names[task]
@@ -63,13 +63,13 @@ def task_renamed(task: str, renames: Renames) -> str:
 
 
 def label_renamed(label: str, renames: Renames) -> str:
-    """What a question, an answer or a sleep is stored under: its task, then its number or id."""
+    """A renamed label for a question, answer or sleep: its task, then a number or id."""
     task, mark, rest = label.partition("/")
     return f"{task_renamed(task, renames)}{mark}{rest}"
 
 
 def row_renamed(row: str, renames: Renames) -> str:
-    """The name of a row: the step, a mark, the task, and perhaps what it recorded."""
+    """A renamed row: the step, a mark, the task, and perhaps a record's name."""
     step = len(row) - len(row.lstrip("0123456789"))
     return row[: step + 1] + label_renamed(row[step + 1 :], renames)
 
@@ -103,7 +103,6 @@ def _reserved(reserved: Reserved, renames: Renames) -> Reserved:
 
 
 def _of_task(kept: list[Any], renames: Renames) -> list[Any]:
-    """A question or a sleep: its task comes first, and the node of a question second."""
     task, second, *rest = kept
     is_question = isinstance(second, str)
     return [
@@ -129,7 +128,7 @@ def _goto(targets: list[Any], renames: Renames) -> list[Any]:
 
 
 def _outcome(row: str, kept: dict[str, Any], renames: Renames) -> dict[str, Any]:
-    """The contents of a row: an outcome has channels and targets, any other just a value."""
+    """A renamed row's contents: an outcome has channels and targets, others just a value."""
     if row.lstrip("0123456789")[:1] != ":":
         return kept
     found = _update(kept, renames)

@@ -1,7 +1,7 @@
-"""What a checkpoint keeps besides the state: the tasks of the next step and what they wait for.
+"""Channels besides the state in a checkpoint: the next step's tasks and their waits.
 
-These are separate channels in the log, under names that a state cannot have. So they are
-written when they change, forked with the state, and cut with it. A step that ends clears them.
+These are separate channels in the log, under names a state cannot have. So they are
+written when they change, forked with the state, and cut with it. A step ending clears them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ Reserved = dict[str, Any]
 
 
 def split(values: dict[str, Any]) -> Reserved:
-    """Take the hidden channels out of what a log was rebuilt to."""
     found: Reserved = {}
     for name in RESERVED:
         value = values.pop(name, None)
@@ -53,14 +52,13 @@ def split(values: dict[str, Any]) -> Reserved:
 
 
 def without_children(reserved: Reserved) -> list[Any]:
-    """What a log must say so that a branch keeps no more than ``branched`` leaves it."""
     kept = branched(reserved)
     changed = [name for name, value in reserved.items() if kept.get(name) != value]
     return [part for name in changed for part in (SET, name, kept.get(name))]
 
 
 def branched(reserved: Reserved) -> Reserved:
-    """What a branch keeps of it: not what subgraphs wait for, which it will run again."""
+    """Channels a branch keeps: not subgraphs' waits, which run again."""
     kept = {name: value for name, value in reserved.items() if name != BEGAN}
     for name in (ASKED, ANSWERS, SLEEPS):
         labels: dict[str, Any] = reserved.get(name, {})

@@ -21,7 +21,7 @@ Looked = tuple[str, str, bool]
 
 
 class Way:
-    """Where a step leads: nodes, tasks with their own update, and updates by routers."""
+    """A step's targets: nodes, tasks with their own update, and router updates."""
 
     __slots__ = ("looked", "names", "sends", "updates")
 
@@ -32,7 +32,6 @@ class Way:
         self.looked: list[Looked] = []
 
     def take(self, source: str, target: str | Send) -> None:
-        """Add a target."""
         name = target
         if isinstance(target, Send):
             self.sends.append(target)
@@ -48,7 +47,7 @@ NOT_ASKED: Final = object()
 def find_next(
     graph: CompiledGraph, name: str, state: Any, way: Way, answer: Any = NOT_ASKED
 ) -> Generator[Effect, Any, None]:
-    """Add what the edges of one node lead to; ``answer`` is what its only router returned."""
+    """Add one node's targets; ``answer`` is its only router's result."""
     exits = graph.exits[name]
     before = len(way.looked)
     for target in exits.fixed:
@@ -92,14 +91,13 @@ def _follow_router(
 
 
 def follow_goto(graph: CompiledGraph, name: str, goto: Sequence[str | Send], way: Way) -> None:
-    """Add what a node's own ``Command`` leads to, instead of its edges."""
     refuse_undeclared(graph, name, goto)
     for target in goto:
         way.take(name, target)
 
 
 def refuse_undeclared(graph: CompiledGraph, name: str, goto: Sequence[str | Send]) -> None:
-    """Refuse a target that the node does not declare."""
+    """Refuse a target the node does not declare."""
     declared = graph.gotos.get(name, frozenset())
     for target in goto:
         to = cast("Any", target.node if isinstance(target, Send) else target)
@@ -115,19 +113,17 @@ def refuse_undeclared(graph: CompiledGraph, name: str, goto: Sequence[str | Send
 
 
 def listed(goto: Goto | Any) -> list[Any]:
-    """What a router or a command names, as a list."""
     return list(cast("list[Any]", goto)) if isinstance(goto, list | tuple) else [goto]
 
 
 def in_order(graph: CompiledGraph, targets: Sequence[str]) -> tuple[str, ...]:
-    """The nodes of the next step, each once, in the order of their declaration."""
     if len(targets) == 1:
         return () if targets[0] == END else (targets[0],)
     return tuple(sorted({*targets} - {END}, key=graph.order.__getitem__))
 
 
 def _end_or_refuse(graph: CompiledGraph, name: str) -> None:
-    """A node that routes only by ``Command`` may end the graph; any other must not."""
+    """A node that routes only by ``Command`` may end the graph; others may not."""
     exits = graph.exits[name]
     if not exits.branches and not exits.routers:
         return

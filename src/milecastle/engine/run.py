@@ -1,11 +1,11 @@
-"""The engine: one run of a graph, as a generator of effects.
+"""The engine: one run as a generator of effects.
 
 Rules:
 
 - It does no I/O and knows no clock, thread, event loop or store: it yields effects and receives
   their outcomes, so sync and async runs, and the simulator, share every line of it.
 - A step is committed before the next one starts. If a commit fails, nothing more is written.
-- What raises between two commits ends the run: the failure is recorded, then raised.
+- An exception between two commits ends the run: the failure is recorded, then raised.
 - On the hot path nothing is copied but the outer dict of the state.
 """
 
@@ -81,7 +81,7 @@ class Run(RunState):
             self.task_port = RunTaskPort(plan, self.progress, self.saver, self.records, services)
 
     def effects(self) -> Generator[Effect, Any, Ending]:
-        """The run. Drivers perform what it yields; its return value is how it stopped."""
+        """The run's effects, for a driver; returns its ending."""
         if self.run_events and self._services:
             self._begin_segment(self._services)
         try:
@@ -103,7 +103,6 @@ class Run(RunState):
                 self._services.end_segment(self.plan.run_id)
 
     def _begin_segment(self, services: Services) -> None:
-        """Tell observers that the run starts, or continues, here."""
         plan, journal = self.plan, self.journal
         segment = Segment(
             run_id=plan.run_id,
@@ -118,7 +117,6 @@ class Run(RunState):
             journal.carry(stored)
 
     def _open(self, advance: Advance) -> Generator[Effect, Any, None]:
-        """Apply the input, or take the thread, and determine what runs first."""
         plan, progress = self.plan, self.progress
         if self.run_events:
             yield from self.run_events.opening(progress.next)
@@ -140,7 +138,6 @@ class Run(RunState):
             yield from advance.again()
 
     def _queue(self) -> Generator[Effect, Any, Ending]:
-        """Commit what starts the run, and leave the rest to a worker."""
         plan, progress = self.plan, self.progress
         if plan.update is not None:
             self._take_input(plan.update)
@@ -157,7 +154,6 @@ class Run(RunState):
 
     @property
     def _is_released(self) -> bool:
-        """Whether the run was handed over to the workers: it is in the queue again."""
         return self.journal is not None and self.journal.record.status == "queued"
 
     def _take_input(self, update: Update) -> None:
@@ -185,7 +181,6 @@ class Run(RunState):
             self._note(self.progress.hide(ANSWERS, {**known, **answers}))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
-        """Forget what these tasks wait for: they run now, and wait again if they must."""
         for name in (ASKED, SLEEPS) if tasks else ():
             waits: dict[str, Any] = self.progress.reserved.get(name, {})
             kept = {label: found for label, found in waits.items() if found[0] not in tasks}
@@ -196,7 +191,7 @@ class Run(RunState):
             self.journal.note(operations)
 
     def _go_on(self, advance: Advance) -> Generator[Effect, Any, Ending]:
-        """Step after step, until nothing is left to run, or something must be waited for."""
+        """Run steps until nothing is left, or something must be waited for."""
         progress, graph, schema, saver = self.progress, self.graph, self.schema, self.saver
         run_events, journal, task_port = self.run_events, self.journal, self.task_port
         guard, run = progress.guard, task_port.run
@@ -263,13 +258,11 @@ class Run(RunState):
         return (yield from self._complete())
 
     def _begin_step(self, names: tuple[str, ...]) -> Step:
-        """A step that is more than one simple task."""
         tasks = tasks_of(self.graph, names, self.progress.reserved.get(SENDS))
         self._step = Step(self, tasks, lambda plan: Run(plan, self._services).effects())
         return self._step
 
     def _not_returned(self, task: RunTask, error: BaseException) -> Generator[Effect, Any, Ending]:
-        """A task that waits, or failed, or was stopped."""
         name = task.node
         if isinstance(error, Paused):
             return (yield from self._rest_alone(name, error))
@@ -281,7 +274,6 @@ class Run(RunState):
         raise self.node_error(name, task.state, error) from error
 
     def _apply_all(self, step: Step, values: dict[str, Any], operations: Operations | None) -> bool:
-        """Apply the updates of a step; an error names the node and not one of its tasks."""
         try:
             return apply_updates(self.schema, values, step.updates, operations)
         except (InvalidUpdate, ReducerFailed) as error:
@@ -329,7 +321,7 @@ class Run(RunState):
         }
 
     def _save(self, source: Source, wake_at: int | None = None) -> Generator[Effect, Any, None]:
-        """Commit an entry, if needed. A run that is handed over is not started by this one."""
+        """Commit an entry, if needed. A queued run is not started by this one."""
         saver = self.saver
         batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
@@ -367,11 +359,11 @@ class Run(RunState):
         return True
 
     def _announce(self, source: Source) -> Generator[Effect, Any, None]:
-        """Record in the log that this run owns the thread, before anything else is written.
+        """Record in the log this run owns the thread, before anything else is written.
 
-        Rows that tasks leave are under the head and do not move it: without an entry two runs
-        could write them in parallel. What was left until then is read again; if that fails, the
-        node has not failed: nothing is recorded, and the run is resumed from here.
+        Rows that tasks leave are under the head and do not move it: without an entry two runs could
+        write them in parallel. Rows left until then are read again; if that fails, the node has not
+        failed: nothing is recorded, and the run is resumed from here.
         """
         yield from self._save(source)
         if source in HOLDING and self.plan.recall is not None:
@@ -386,7 +378,6 @@ class Run(RunState):
     # ---- stopping
 
     def _pausing(self, names: tuple[str, ...]) -> list[str]:
-        """The nodes at which the run must stop now."""
         if self._skip_interrupt:
             self._skip_interrupt = False
             return []
@@ -394,7 +385,7 @@ class Run(RunState):
         return before + self._just_ran()
 
     def _just_ran(self) -> list[str]:
-        """The nodes of the last step after which the run is to stop."""
+        """Nodes of the last step after which the run must stop."""
         return [name for name in self.progress.nodes if name in self.graph.interrupt_after]
 
     def _interrupt(self, waiting: list[str]) -> Generator[Effect, Any, Ending]:
@@ -419,7 +410,6 @@ class Run(RunState):
         sleeps: dict[str, list[Any]],
         order: Sequence[str],
     ) -> Generator[Effect, Any, Ending]:
-        """Leave the step as it is: some of its tasks wait."""
         progress, reserved = self.progress, self.progress.reserved
         if asked.keys() & reserved.get(ANSWERS, {}).keys():
             self._note(progress.hide(ANSWERS, still_answered(reserved, asked) or None))
@@ -442,7 +432,6 @@ class Run(RunState):
         return ending
 
     def _tell_interrupts(self, ending: Ending) -> Generator[Effect, Any, None]:
-        """Save the portable files, then emit the events."""
         if self.plan.leave is not None:
             step, results = self._merged
             yield Leave(self.plan.leave, ending, results if step == ending.step else {})
@@ -487,7 +476,7 @@ class Run(RunState):
         )
 
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:
-        """Record why the run ended; the exception to raise."""
+        """Record why the run ended; return the exception to raise."""
         if isinstance(error, Stopped):
             error = error.reason
         if isinstance(error, ReducerFailed):
@@ -507,7 +496,6 @@ class Run(RunState):
         return error
 
     def _locate(self, error: RunError | StoreError) -> None:
-        """Say where the run was, on an error that ended it and does not know."""
         progress, path = self.progress, self.progress.guard.path
         if self.journal:
             error.thread = error.thread or self.journal.key.thread

@@ -21,7 +21,7 @@ from milecastle.model.manifest import START
 
 
 class Items:
-    """The items of the fan-outs of one step: how many each node has, and how many are finished."""
+    """Fan-out items in one step: total and finished counts per node."""
 
     def __init__(self, tasks: Iterable[Task], finished: Container[str]) -> None:
         sent = [task for task in tasks if task.update is not None]
@@ -29,13 +29,12 @@ class Items:
         self._done = Counter(task.node.name for task in sent if task.id in finished)
 
     def place(self, task: Task) -> dict[str, int]:
-        """Which item a task is, and of how many; empty if it is not one."""
         if task.update is None:
             return {}
         return {"index": int(task.id.rpartition("#")[2]), "total": self._totals[task.node.name]}
 
     def finish(self, task: Task) -> dict[str, int]:
-        """Count an item that has its outcome; empty if the task is not one."""
+        """Count a finished item; empty if the task is not one."""
         if task.update is None:
             return {}
         self._done[task.node.name] += 1
@@ -43,7 +42,7 @@ class Items:
 
 
 class RunEvents:
-    """Turns what happens in a run into ``Emit`` effects.
+    """Turns a run's progress into ``Emit`` effects.
 
     Updates for a reader are held back until they are committed.
     """
@@ -57,7 +56,6 @@ class RunEvents:
         self._held: list[Event] = []
 
     def event(self, type: EventType, **fields: Any) -> Emit:
-        """One event of this run."""
         plan = self._plan
         return Emit(
             Event(type=type, run_id=plan.run_id, time=plan.clock.now(), key=self._key, **fields)
@@ -65,12 +63,10 @@ class RunEvents:
 
     @property
     def _seq(self) -> int | None:
-        """The checkpoint that holds the newest state; ``None`` if it is not committed."""
         saved = self._saver is not None and self._saver.is_saved
         return self._plan.journal.head if saved and self._plan.journal else None
 
     def opening(self, waiting: tuple[str, ...]) -> Generator[Effect, Any, None]:
-        """The run starts, or continues from a checkpoint."""
         entry = self._plan.position.entry
         data = {"graph": self._plan.graph.name}
         yield self.event("graph_start", step=self._progress.step, data=data)
@@ -80,13 +76,12 @@ class RunEvents:
                 yield self._of_entry("checkpoint_resume", entry, {"next": waiting})
 
     def created(self, values: Mapping[str, Any]) -> Emit:
-        """The input was applied."""
         return self.event("state_created", data={"keys": len(values)})
 
     def node_start(
         self, name: str, task: str, *, attempt: int = 1, item: Mapping[str, int] = {}
     ) -> Generator[Effect, Any, None]:
-        """A node is about to run; a revisit is an event as well."""
+        """A node is about to run; a revisit is a separate event."""
         if self._guard.visit_count(name) > 1:
             yield self._revisited(name)
         where = self._task(name, task, attempt)
@@ -96,7 +91,6 @@ class RunEvents:
     def node_ended(
         self, name: str, task: str, update: Any, error: BaseException | None, *, attempt: int = 1
     ) -> Emit:
-        """A node returned, or raised."""
         where = self._task(name, task, attempt)
         data: dict[str, Any] = {"iteration": self._guard.steps}
         if error is not None:
@@ -108,11 +102,10 @@ class RunEvents:
         return emit
 
     def item_complete(self, name: str, task: str, attempt: int, item: Mapping[str, int]) -> Emit:
-        """An item of a fan-out is finished. ``item`` says which, how many are, and of how many."""
         return self.event("item_complete", **self._task(name, task, attempt), data=item)
 
     def updates(self) -> Generator[Effect, Any, None]:
-        """What nodes returned is committed, or need not be: it can be read."""
+        """Release updates: they are committed, or need not be."""
         held, self._held = self._held, []
         for event in held:
             yield Emit(msgspec.structs.replace(event, type="update", seq=self._seq))
@@ -129,7 +122,7 @@ class RunEvents:
     def moved(
         self, names: tuple[str, ...], looked: Iterable[Looked], step: int, values: Mapping[str, Any]
     ) -> Generator[Effect, Any, None]:
-        """A step is over: its updates, the edges that were evaluated, and the state it left."""
+        """End of a step: updates, evaluated edges, and the new state."""
         seq = self._seq
         yield from self.updates()
         for source, target, holds in looked:
@@ -142,11 +135,9 @@ class RunEvents:
         yield self.event("state", step=step, seq=seq, state=state, data={"nodes": names})
 
     def saved(self, entry: Entry) -> Emit:
-        """An entry was committed."""
         return self._of_entry("checkpoint_save", entry, {"id": entry.id, "source": entry.source})
 
     def _of_entry(self, type: EventType, entry: Entry, data: dict[str, Any]) -> Emit:
-        """``node`` is the one that produced the checkpoint, the last of several."""
         node = entry.nodes[-1] if entry.nodes else START
         data["nodes"] = entry.nodes
         return self.event(type, node=node, step=entry.step, seq=entry.seq, data=data)
@@ -154,7 +145,6 @@ class RunEvents:
     def interrupted(
         self, waiting: Iterable[Interrupt], step: int, values: Mapping[str, Any]
     ) -> Generator[Effect, Any, None]:
-        """The run waits at these points."""
         state = self._plan.graph.schema.present(dict(values))
         for found in waiting:
             data = {"id": found.id, "question": found.question, "show": found.show}
@@ -168,17 +158,15 @@ class RunEvents:
             )
 
     def asleep(self, step: int, wake_at: int | None) -> Emit:
-        """The run sleeps until a time."""
         return self.event("sleep", step=step, seq=self._seq, data={"wake_at": wake_at})
 
     def completed(self, step: int, nodes: tuple[str, ...]) -> Emit:
-        """The run ended; ``node`` is where."""
         node = nodes[-1] if nodes else None
         data = {"iterations": self._guard.steps, "nodes": nodes}
         return self.event("graph_complete", node=node, step=step, seq=self._seq, data=data)
 
     def failed(self, error: BaseException, step: int) -> Generator[Effect, Any, None]:
-        """The run ended with an error; a revisit that was one too many is an event as well."""
+        """The run failed; one revisit too many is also an event."""
         node: str | None = getattr(error, "node", None)
         if isinstance(error, CycleDetected) and node is not None:
             yield self._revisited(node)

@@ -1,8 +1,8 @@
-"""Saving: when to write an entry, and what a run leaves behind when it fails.
+"""Saving: when to write an entry, and the last batch of a run that fails.
 
 While a batch is made, and on its way, the run records nothing else: if the commit fails, the thread
 belongs to another run, or the outcome is unknown, and this run must not write again. A signal may
-interrupt the making of a batch at any line; a half-built batch is not used.
+interrupt a batch's making at any line; a half-built batch is not used.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Saver"]
 
 
 class Saver:
-    """Makes the batches of one run. ``saved`` must be called after each commit.
+    """Makes one run's batches. ``saved`` must be called after each commit.
 
-    ``holds`` is set by a node that got its context in a step whose beginning was not saved: what
-    it recorded, and its key, are under an older entry, so a failure must not move on from that one.
+    ``holds`` is set by a node that got its context in a step whose beginning was not saved: its
+    records and its key are under an older entry, so a failure must not move on from that one.
     """
 
     def __init__(self, plan: RunPlan, journal: Journal, progress: Progress) -> None:
@@ -47,7 +47,7 @@ class Saver:
         self.may_record = True
 
     def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
-        """The batch for what just happened; ``None`` if the interval says to wait."""
+        """Batch for the latest change; ``None`` if the interval says to wait."""
         progress = self._progress
         self._unsaved += 1
         releases = self._assignment is not None and (self._queues or self._is_draining)
@@ -68,7 +68,7 @@ class Saver:
         return self._append(source, status, wake_at)
 
     def flush(self) -> Batch | None:
-        """The batch with the steps that the interval left unsaved; ``None`` if there are none."""
+        """Batch with steps the interval left unsaved; ``None`` if none."""
         return self._append("step") if self._unsaved else None
 
     def _append(
@@ -89,21 +89,18 @@ class Saver:
 
     @property
     def _is_draining(self) -> bool:
-        """Whether the worker is about to stop."""
         return self._assignment is not None and self._assignment.is_draining()
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run may record nothing, because another worker has its thread."""
+        """True if another worker has the thread: the run may record nothing."""
         return self._assignment is not None and self._assignment.is_lost()
 
     @property
     def is_saved(self) -> bool:
-        """Whether the newest state was committed."""
         return not self._unsaved
 
     def saved(self, batch: Batch) -> None:
-        """The batch was committed. A run that has stopped has nothing more to record."""
         if batch.entries:
             self._unsaved = 0
             self.holds = False
@@ -113,11 +110,9 @@ class Saver:
         self.may_record = self._journal.record.status == "running"
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
-        """A result to store."""
         return self._journal.result(row, update, node)
 
     def results(self, kept: list[TaskResult]) -> Batch:
-        """The batch with results while their siblings run."""
         self.may_record = False
         return self._journal.results(tuple(kept))
 
@@ -128,7 +123,7 @@ class Saver:
         attempt: int = 1,
         tasks: tuple[TaskFailure, ...] = (),
     ) -> Batch:
-        """The batch that records how the run ended, with every step that was not saved yet.
+        """The batch recording how the run ended, with every step that was not saved yet.
 
         ``tasks`` are those of its step that failed, if there are several.
         """
@@ -156,9 +151,9 @@ class Saver:
         return msgspec.structs.replace(batch, failure=failure)
 
     def _close(self, failure: Failure | None) -> Batch:
-        """The batch without any step. A run that has no entry yet leaves one where it began.
+        """The batch without any step. A run with no entry yet leaves one where it began.
 
-        So the head of a log is always that of the newest run that did anything to the thread.
+        So a log's head always belongs to the newest active run.
         """
         if self._journal.known or self._began is None:
             return self._journal.close(failure)

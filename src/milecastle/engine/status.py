@@ -1,7 +1,7 @@
-"""The status of a thread: from the head of its log and the record of the run that wrote it.
+"""A thread's status: from its log's head and the record of the run that wrote it.
 
 This is the only place that derives it. Code that lists, shows or removes threads asks here, or
-reads what the journal stored in the index.
+reads the journal's index row.
 
 Rules:
 
@@ -11,7 +11,7 @@ Rules:
   otherwise ``interrupted``. So is a thread whose run ended and that a user took back to before that
   end.
 - A worker claims a thread before it commits a step. Until then the log and the index have the
-  status from before; ``claimed`` is what to show.
+  status from before; ``claimed`` is for display.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["NOTHING", "Waits", "claimed", "claimed_run", "thread_info", "waits_a
 
 
 class Waits(NamedTuple):
-    """What a checkpoint waits for.
+    """A checkpoint's waits.
 
-    ``pauses`` counts everything that needs a person, ``questions`` those that take an answer.
+    ``pauses`` counts everything that needs a person, ``questions`` those taking an answer.
     ``times`` are all times that tasks have waited for in this step, past ones too.
     """
 
@@ -45,7 +45,6 @@ _CLAIMABLE: Final = ("queued", "interrupted", "sleeping", "failed")
 
 
 def waits_at(reserved: Reserved) -> Waits:
-    """What the hidden channels of a checkpoint say."""
     if ASKED not in reserved and SLEEPS not in reserved:
         return NOTHING
     answers = reserved.get(ANSWERS, {})
@@ -56,7 +55,6 @@ def waits_at(reserved: Reserved) -> Waits:
 
 
 def thread_info(head: Entry, run: RunRecord, waits: Waits) -> ThreadInfo:
-    """The status line of a thread. ``run`` is the record of the run that wrote the head."""
     status, wake_at, questions = _status(head, run, waits)
     return ThreadInfo(
         key=run.key,
@@ -83,14 +81,14 @@ def _status(head: Entry, run: RunRecord, waits: Waits) -> tuple[RunStatus, int |
 
 
 def claimed(info: ThreadInfo) -> ThreadInfo:
-    """The index row with its claim: a thread that waited and has a worker is running."""
+    """The index row with its claim: a waiting thread with a worker is running."""
     if not info.worker or info.status not in _CLAIMABLE:
         return info
     return msgspec.structs.replace(info, status="running", wake_at=None)
 
 
 def claimed_run(run: RunRecord, info: ThreadInfo) -> RunRecord:
-    """The record of a run that a worker has claimed. A failed run has ended: its retry is new."""
+    """A claimed run's record. A failed run has ended: its retry is new."""
     is_claimed = info.run_id == run.run_id and claimed(info) is not info
     if not is_claimed or run.status == "failed":
         return run

@@ -2,10 +2,10 @@
 
 Rules:
 
-- A result is committed as soon as it is available while others still run, so that a crash, or the
-  failure of a sibling, repeats only unfinished work. Results that are available together are
-  written together.
-- Before a task with a retry policy, or one that runs in another process, is started, its attempt
+- A result is committed as soon as it is available while others still run, so a crash, or the
+  failure of a sibling, repeats only unfinished work. Results available together are written
+  together.
+- Before a task with a retry policy, or one running in another process, is started, its attempt
   is recorded.
 - No more tasks run at once than the run, and the node, allow.
 - A task that asks or sleeps does not fail; the step is left when nothing else can run.
@@ -42,10 +42,10 @@ from milecastle.model.task import Finished, RunTask
 
 
 class Step:
-    """The tasks of one step. The outcome of each is in one of the four dicts, by task id.
+    """One step's tasks. Each outcome is in one of the four dicts, by task id.
 
     ``attempts`` has the attempts of those that failed.
-    ``refused`` are the failures that are not the node's own: what it returned was not an update.
+    ``refused`` are failures that are not the node's own: its result was not an update.
     """
 
     def __init__(self, run: RunState, tasks: list[Task], begin: BeginChild) -> None:
@@ -71,7 +71,6 @@ class Step:
         self._items = Items(tasks, self.outcomes) if run.run_events else None
 
     def _unfinished(self, tasks: list[Task]) -> dict[str, deque[tuple[Task, int]]]:
-        """The tasks that are still to be run, by node, each with the number of its attempt."""
         records = self._run.records
         waits = self._run.task_port.waits()
         waiting: dict[str, deque[tuple[Task, int]]] = {}
@@ -88,7 +87,6 @@ class Step:
 
     @property
     def attempt(self) -> int:
-        """The attempt of the first task that failed, or the highest of those that still run."""
         for task in self.tasks:
             if task in self.failures:
                 return self.attempts[task]
@@ -96,7 +94,6 @@ class Step:
 
     @property
     def failed(self) -> tuple[TaskFailure, ...]:
-        """The tasks that failed, if there are several."""
         if len(self.failures) < 2:
             return ()
         return tuple(
@@ -107,21 +104,18 @@ class Step:
 
     @property
     def updates(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """The updates of the tasks, in the order in which they are applied."""
         return [(task, self.outcomes[task].update) for task in self.tasks]
 
     @property
     def ran(self) -> set[str]:
-        """The tasks that did not have to wait for the whole step."""
         return self.tasks.keys() - self._held
 
     @property
     def is_clean(self) -> bool:
-        """Whether every task has an outcome."""
         return len(self.outcomes) == len(self.tasks)
 
     def run(self) -> Generator[Effect, Any, None]:
-        """Run the tasks until each has ended, or waits for something."""
+        """Run the tasks until each has ended or waits."""
         try:
             while True:
                 chosen = list(self._choose())
@@ -144,7 +138,6 @@ class Step:
     # ---- starting
 
     def _choose(self) -> Iterator[tuple[Task, int]]:
-        """The tasks that may start now."""
         room = self._config.max_parallel - len(self._running) - len(self._children)
         now = self._run.plan.clock.monotonic() if self._later else 0
         while self._later and self._later[0][0] <= now:
@@ -221,7 +214,6 @@ class Step:
             yield from self._take_child(child)
 
     def _take_child(self, child: Child) -> Generator[Effect, Any, None]:
-        """Settle the task of a subgraph, if it has stopped."""
         if not child.is_over:
             return
         self._children.drop(child)
@@ -239,14 +231,12 @@ class Step:
         yield from self._settle(task, child.attempt, update, error)
 
     def _pause_with(self, task: Task, ending: Ending) -> None:
-        """A subgraph waits: its questions are asked here, and so is its time."""
         for found in ending.interrupts:
             self.asked[f"{task.id}/{found.id}"] = as_kept(task.id, found)
         if ending.wake_at is not None:
             self.sleeps[f"{task.id}/:"] = [task.id, ending.wake_at]
 
     def _mark_pause(self, task: Task, attempt: int) -> None:
-        """Waiting is not a failure: the attempt does not count."""
         if task.node.attempts is not None:
             mark = self._run.records.mark_pause(task.id, attempt)
             if mark is not None:
@@ -290,7 +280,6 @@ class Step:
             yield from self._children.cancel(Stopped(RunCancelled()))
 
     def _finish_item(self, task: Task, attempt: int) -> Generator[Effect, Any, None]:
-        """Report an item of a fan-out that has its outcome."""
         run_events, items = self._run.run_events, self._items
         if run_events is None or items is None or task.id not in self.outcomes:
             return
@@ -298,7 +287,6 @@ class Step:
             yield run_events.item_complete(task.node.name, task.id, attempt, item)
 
     def _take(self, task: Task, returned: Any) -> BaseException | None:
-        """Store what a task returned; return what is wrong with it, if anything."""
         run = self._run
         try:
             outcome = read_outcome(run.graph, task.node.name, returned, run.progress.values)
@@ -338,11 +326,9 @@ class Step:
         return True
 
     def _failed(self, task: Task, attempt: int) -> int:
-        """How many attempts, up to this one, did not end because the task had to wait."""
         return attempt - self._run.records.pauses(task.id)
 
     def _fail(self, task: Task, attempt: int, error: BaseException) -> None:
-        """A task failed for good: what its declaration names runs instead, or the step fails."""
         self.attempts[task.id] = attempt
         fallback = task.node.policy.on_error
         if fallback is None or task.id in self.refused or not isinstance(error, Exception):
@@ -356,7 +342,7 @@ class Step:
             self._rows.append(row)
 
     def _keep(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
-        """Commit finished results, unless the step itself is about to be committed with them."""
+        """Commit finished results, unless the step is about to be committed with them."""
         saver, run_events = self._run.saver, self._run.run_events
         over = not (chosen or self._running or self._children or self._later)
         if saver is None:

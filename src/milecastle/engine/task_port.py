@@ -1,4 +1,4 @@
-"""The ``TaskPort`` of a run: the calls that its tasks may make.
+"""The ``TaskPort`` of a run: the calls its tasks may make.
 
 Records are in ``records.py``.
 """
@@ -24,8 +24,6 @@ from milecastle.ports.task import MISSING
 
 
 class RunTaskPort:
-    """The ``TaskPort`` of one run in the process that drives it."""
-
     def __init__(
         self,
         plan: RunPlan,
@@ -53,22 +51,20 @@ class RunTaskPort:
     def settled_id(self) -> str:
         """The id of the entry that started this step; empty without a store.
 
-        Unlike its seq, it differs between a thread that was deleted and the next of that name.
+        Unlike its seq, it differs between a deleted thread and the next with its name.
         """
         return self._journal.settled_id if self._journal else ""
 
     def facts(self, task: RunTask) -> TaskFacts:
-        """More data for the context of a task of this step."""
         if self._saver is not None and not self._saver.is_saved:
             self._saver.holds = True
         return TaskFacts(self._origin(), self._progress.reserved.get(FAILURE, {}), self.settled_id)
 
     def is_running(self, task: RunTask) -> bool:
-        """Whether the run is in the step of this task, and has not stopped."""
+        """True if the run is in the task's step and has not stopped."""
         return task.step == self._progress.step + 1 and not self._stopped
 
     def stop(self) -> None:
-        """The run stops: what the code of its tasks still does is not recorded."""
         self._stopped = True
 
     def _refuse_if_stopped(self, task: RunTask) -> None:
@@ -79,13 +75,12 @@ class RunTaskPort:
             )
 
     def heartbeat(self, task: RunTask) -> None:
-        """Executors watch the time; a run that has stopped refuses."""
+        """Executors watch the time; a stopped run refuses."""
         self._refuse_if_stopped(task)
         if self._services is not None:
             self._services.heartbeat()
 
     def _origin(self) -> Origin:
-        """Where the state comes from: this run, or the one that left the position."""
         plan, progress = self._plan, self._progress
         entry = plan.position.entry
         found = entry is not None and plan.update is None and progress.step == entry.step
@@ -93,7 +88,6 @@ class RunTaskPort:
         return Origin(run_id, progress.nodes, to_datetime(self.time()))
 
     def time(self) -> int:
-        """When the state was produced: when it was saved, or else now."""
         is_saved = self._saver is not None and self._saver.is_saved
         return self._progress.since if is_saved else self._plan.clock.now()
 
@@ -113,14 +107,13 @@ class RunTaskPort:
         return end if now < end else None
 
     def waits(self) -> WaitingTasks:
-        """What tasks of this step wait for: answers, and future times."""
+        """Waits in this step: answers, and future times."""
         reserved = self._progress.reserved
         if ASKED not in reserved and SLEEPS not in reserved:
             return {}
         return waits_of(reserved, self._plan.clock.now())
 
     def answers_within(self, task: str) -> dict[str, Any]:
-        """The answers that belong to the subgraph of a task, by its own ids."""
         given: dict[str, Any] = self._progress.reserved.get(ANSWERS, {})
         if given is not self._given:
             self._given, self._by_task = given, {}
@@ -130,12 +123,10 @@ class RunTaskPort:
         return self._by_task.get(task, {})
 
     def recorded(self, task: RunTask, name: str) -> Any:
-        """What a task recorded under this name; ``MISSING`` if it did not."""
         self._refuse_if_stopped(task)
         return self._records.recorded(task, name)
 
     def record(self, task: RunTask, name: str, value: Any) -> None:
-        """Store a value under this name, durably."""
         self._refuse_if_stopped(task)
         batch = self._records.batch(task, name, value)
         if batch is not None and self._services is not None:
@@ -143,7 +134,6 @@ class RunTaskPort:
         self._records.keep(task, name, value)
 
     async def arecord(self, task: RunTask, name: str, value: Any) -> None:
-        """``record`` on an event loop."""
         self._refuse_if_stopped(task)
         batch = self._records.batch(task, name, value)
         if batch is not None and self._services is not None:
@@ -151,7 +141,7 @@ class RunTaskPort:
         self._records.keep(task, name, value)
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any]) -> Any:
-        """Let ``function`` write with a connection; what it returns is stored with that."""
+        """Let ``function`` write with a connection; its result is stored with that."""
         journal, services = self._journal, self._services
         if journal is None or services is None:
             raise InvalidRequest(
@@ -172,7 +162,6 @@ class RunTaskPort:
         return made[0]
 
     def files(self, task: RunTask) -> PlacedFiles:
-        """The files of the tenant."""
         self._refuse_if_stopped(task)
         journal, services = self._journal, self._services
         if journal is None or services is None:
@@ -195,7 +184,6 @@ class RunTaskPort:
         )
 
     def emit(self, task: RunTask, value: Any) -> None:
-        """Emit a value to the reader of the stream, and to readers elsewhere."""
         self._refuse_if_stopped(task)
         if self._services is not None and self._plan.feeding:
             self._services.publish(self._event(task, value))
@@ -203,7 +191,6 @@ class RunTaskPort:
             self._services.emit(self._event(task, value))
 
     async def aemit(self, task: RunTask, value: Any) -> None:
-        """``emit`` on an event loop; waits until the reader has caught up."""
         self._refuse_if_stopped(task)
         if self._services is not None and self._plan.feeding:
             self._services.publish(self._event(task, value))

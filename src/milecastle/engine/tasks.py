@@ -1,6 +1,6 @@
-"""The tasks of a step: which nodes run, each with its input.
+"""A step's tasks: which nodes run, each with its input.
 
-A node that runs once is a task under its own name; in a fan-out its tasks are counted, in the
+A node running once is a task under its own name; in a fan-out its tasks are counted, in the
 order in which they were sent. That order is also the one in which updates are applied.
 """
 
@@ -20,31 +20,30 @@ from milecastle.support.printable import quoted
 
 
 class Task(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One task of a step. ``update`` is applied to the state that it receives."""
+    """One task in a step. ``update`` is applied to the state it receives."""
 
     id: str
     node: Node
     update: Mapping[str, Any] | None = None
 
     def state(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values that the node receives."""
         return {**values, **self.update} if self.update else values
 
 
 def task_id(name: str) -> str:
-    """The id of the task of a node that runs once. Ids contain no ``/``, and no ``#`` of a name."""
+    """Task id for a node running once. Ids contain no ``/``, and no ``#`` from a name."""
     if "#" in name or "/" in name:
         return name.replace("#", "#h").replace("/", "#s")
     return name
 
 
 def outcome_row(step: int, task: str) -> str:
-    """The name under which the outcome of a task is stored until its step is committed."""
+    """Row name for a task's outcome until its step is committed."""
     return f"{step}:{task}"
 
 
 def ready_nodes(graph: CompiledGraph, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes of this step: those that are deferred wait until no other is left."""
+    """This step's nodes: deferred ones wait until no other is left."""
     if not graph.defers:
         return names
     nodes = graph.nodes
@@ -52,7 +51,6 @@ def ready_nodes(graph: CompiledGraph, names: tuple[str, ...]) -> tuple[str, ...]
 
 
 def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | None) -> list[Task]:
-    """The tasks of a step, in the order in which their updates are applied."""
     nodes = graph.nodes
     if not sends:
         return [Task(task_id(name), nodes[name]) for name in names]
@@ -73,7 +71,7 @@ def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | 
 def as_sends(
     graph: CompiledGraph, names: Sequence[str], sends: Sequence[Send], values: Mapping[str, Any]
 ) -> list[Any] | None:
-    """How a checkpoint stores the tasks of the next step; ``None`` if ``names`` are all of them."""
+    """Stored form of the next step's tasks; ``None`` if ``names`` are all of them."""
     if not sends:
         return None
     refuse_unfit(graph, sends)
@@ -87,7 +85,7 @@ def as_sends(
 
 
 def refuse_unfit(graph: CompiledGraph, sends: Sequence[Send]) -> None:
-    """Refuse what no state makes right: not a dict, an unknown key, a deferred node."""
+    """Refuse a send no state can make valid: not a dict, an unknown key, a deferred node."""
     schema = graph.schema
     for send in sends:
         update = cast("Any", send.update)
@@ -113,7 +111,6 @@ def refuse_unfit(graph: CompiledGraph, sends: Sequence[Send]) -> None:
 
 
 def _refuse_values(graph: CompiledGraph, sends: Sequence[Send], values: Mapping[str, Any]) -> None:
-    """Refuse values with which no state can be made."""
     schema = graph.schema
     if not schema.is_guarded:
         return

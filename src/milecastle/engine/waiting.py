@@ -1,4 +1,4 @@
-"""Pausing: what a step leaves behind when some of its tasks wait for a person or for a time."""
+"""Pausing: channels a step leaves when tasks wait for a person or a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ _ASKS = 5
 
 
 def as_kept(task: str, found: Interrupt) -> list[Any]:
-    """A question as stored in a checkpoint."""
     schema = None if found.answer is None else dict(found.answer)
     kept = [task, found.node, found.question, found.show, schema, found.asks]
     return kept if found.refused is None else [*kept, found.refused]
 
 
 def note_pause(task: str, signal: Paused, asked: Kept, sleeps: Kept) -> None:
-    """Add what one task waits for."""
     if isinstance(signal, Asked):
         asked[signal.interrupt.id] = as_kept(task, signal.interrupt)
     elif isinstance(signal, Parked):
@@ -34,9 +32,9 @@ def note_pause(task: str, signal: Paused, asked: Kept, sleeps: Kept) -> None:
 
 
 def still_asked(reserved: Reserved, ran: set[str], asked: Kept, order: Sequence[str]) -> Kept:
-    """Every question that is open now, of tasks that did not run and of those that did.
+    """Every open question, for tasks that ran and others.
 
-    They are in the order of the tasks, not of asking.
+    They are in task order, not in asking order.
     """
     answers = reserved.get(ANSWERS, {})
     before: Kept = reserved.get(ASKED, {})
@@ -50,13 +48,12 @@ def still_asked(reserved: Reserved, ran: set[str], asked: Kept, order: Sequence[
 
 
 def still_answered(reserved: Reserved, asked: Kept) -> dict[str, Any]:
-    """The answers except those refused on delivery, which are asked again."""
     given: dict[str, Any] = reserved.get(ANSWERS, {})
     return {label: answer for label, answer in given.items() if label not in asked}
 
 
 def still_asleep(reserved: Reserved, ran: set[str], sleeps: Kept) -> Kept:
-    """Every time that is waited for.
+    """Every time waited for.
 
     A node receives those that have passed; a subgraph does not.
     """
@@ -70,7 +67,7 @@ def still_asleep(reserved: Reserved, ran: set[str], sleeps: Kept) -> Kept:
 
 
 def waits_of(reserved: Reserved, now: int) -> WaitingTasks:
-    """For each task that asked or sleeps: whether each thing that it waits for is still missing."""
+    """For each asking or sleeping task: True for each wait still unmet."""
     waits: WaitingTasks = {}
     answers = reserved.get(ANSWERS, {})
     for label, question in reserved.get(ASKED, {}).items():
@@ -81,9 +78,9 @@ def waits_of(reserved: Reserved, now: int) -> WaitingTasks:
 
 
 def is_held(task: Task, waits: WaitingTasks) -> bool:
-    """Whether a task can do nothing now: it waits for an answer, or for a time.
+    """True if a task can do nothing now: it waits for an answer, or for a time.
 
-    A subgraph that waits for several things may continue with any of them.
+    A subgraph waiting for several things may continue with any of them.
     """
     missing = waits.get(task.id)
     if not missing:
@@ -92,10 +89,10 @@ def is_held(task: Task, waits: WaitingTasks) -> bool:
 
 
 def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
-    """Whether a run would do anything at a position now.
+    """True if a run would do anything at a position now.
 
-    It would also end a step whose tasks all have their results, and close what was asked by a
-    task that has its result: the run that would have done so was interrupted.
+    It would also end a step whose tasks all have their results, and close questions of a task that
+    has its result: the run that would have done so was interrupted.
     """
     reserved = position.reserved
     tasks = tasks_of(graph, ready_nodes(graph, position.next), reserved.get(SENDS))
@@ -109,9 +106,9 @@ def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
 
 
 def wake_time(reserved: Reserved, ran: set[str], sleeps: Kept, now: int) -> int | None:
-    """The first time that a task waits for, also if it has passed while the step ran.
+    """The first time a task waits for, also if it has passed while the step ran.
 
-    ``ran`` are the tasks that ran in this step, and ``sleeps`` what they wait for now. Of a task
+    ``ran`` are the tasks that ran in this step, and ``sleeps`` their waits now. Of a task
     that waits for an answer, times that have passed mean nothing; a subgraph waits for either.
     """
     answers = reserved.get(ANSWERS, {})
@@ -128,7 +125,7 @@ def wake_time(reserved: Reserved, ran: set[str], sleeps: Kept, now: int) -> int 
 
 
 def open_interrupts(reserved: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
-    """The questions of a checkpoint that have no answer yet; ids start with its ``place``."""
+    """A checkpoint's unanswered questions; ids start with its ``place``."""
     answers = reserved.get(ANSWERS, {})
     return tuple(_interrupts(reserved.get(ASKED, {}), answers, place))
 

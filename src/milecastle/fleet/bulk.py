@@ -6,9 +6,9 @@ another changes them, so a job survives its worker, and its state is its progres
 
 Rules:
 
-- A thread's index row is read again right before it is changed: one that others have changed since
+- A thread's index row is read again right before it is changed: one others have changed since
   it was listed is skipped. So is one that refuses.
-- Whatever interrupts it, what was done is done. Called again it finds what is left.
+- After an interruption, finished changes stay. A second call finds the rest.
 - A job changes threads of its own graph and tenant only, and those workers run it that serve the
   graph.
 - A page of a job is noted before it is changed. If that is repeated, because its worker died, it
@@ -88,7 +88,7 @@ def change_threads(
     change: ThreadChange,
     refused: OnRefusal,
 ) -> Iterator[bool]:
-    """Change threads that were listed with their runs; ``False`` for each that is skipped."""
+    """Change threads listed with their runs; ``False`` for each that is skipped."""
     for key, run_id in listed:
         found = store.thread(key)
         info = found and claimed(found)
@@ -124,7 +124,7 @@ class BulkState(TypedDict):
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a job; ``status`` is that of its run."""
+    """A job's progress; ``status`` is its run's."""
 
     id: str
     action: BulkAction
@@ -135,13 +135,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_key(tenant: str, id: str) -> ThreadKey:
-    """The thread of a job."""
     return own_key(tenant, "bulk", id)
 
 
 class Bulk:
-    """The jobs of one app."""
-
     def __init__(self, app: App[Any]) -> None:
         runner, self._app = app.runner, app
         self._store = require_shared(runner.settings.store)
@@ -167,7 +164,7 @@ class Bulk:
     def submit(
         self, action: BulkAction, tenant: str, status: RunStatus, *, limit: int | None = None
     ) -> JobInfo:
-        """Hand a job over to the workers; how many runs it is about is counted now."""
+        """Queue a job; its number of runs is counted now."""
         if (why := why_not(action, status)) is not None:
             raise InvalidRequest(f"{action} {why}")
         listed = found_threads(self._store, tenant, status, self._app.graph.name)
@@ -188,12 +185,11 @@ class Bulk:
         return _info(id, handle.status, fresh)
 
     def info(self, tenant: str, id: str) -> JobInfo:
-        """What has become of a job; ``InvalidRequest`` if there is none."""
+        """A job's progress; ``InvalidRequest`` if there is none."""
         found = App(self.runner).state(job_key(tenant, id))
         return _info(id, found.status, found.state)
 
     def find(self, state: BulkState, ctx: Context) -> dict[str, Any]:
-        """The next page of threads."""
         tenant, status, name = _tenant(ctx), _status(state), self._app.graph.name
         listed = found_threads(self._store, tenant, status, name, state["after"] or None)
         page = [
@@ -206,7 +202,7 @@ class Bulk:
         }
 
     def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
-        """Change what was found, as far as it is still so."""
+        """Change the found threads, if still as listed."""
         tenant, app = _tenant(ctx), self._app
         changes: dict[str, ThreadChange] = {
             "retry": lambda info: not app.retry(info.key).reused,

@@ -1,4 +1,4 @@
-"""Claim due threads for a worker, and give back those that it does not run.
+"""Claim due threads for a worker, and give back those it does not run.
 
 Rules:
 
@@ -51,7 +51,6 @@ class Claimer:
         self._held = 0
 
     async def turn(self) -> None:
-        """Claim what is due, then wait for news."""
         try:
             await self._pay()
             free = self._context.options.concurrency - len(self._segments.running)
@@ -113,7 +112,6 @@ class Claimer:
             yield [self._segments.begin(info, known.get(info.key)) for info in some]
 
     async def _adopted(self) -> Sequence[str]:
-        """The lanes of other versions that this worker serves for now."""
         wait = self._context.options.adopt_after
         if wait is not None and self._context.ticks() >= self._next_look:
             self._foreign = await self._context.threads.call(self._stranded, wait)
@@ -121,7 +119,6 @@ class Claimer:
         return self._foreign
 
     def _stranded(self, age: float) -> list[str]:
-        """The lanes of our graphs in another version that have waited for long, for nobody."""
         graphs = {graph_of(lane) for lane in self._context.runners}
         late = [lane for lane in self.store.overdue(age) if graph_of(lane) in graphs]
         if not any(lane not in self._context.runners for lane in late):
@@ -133,7 +130,7 @@ class Claimer:
     async def _patience(self, claimed: int) -> float:
         """For how many seconds nothing is due, at most ``poll``.
 
-        What is due and was not claimed is held back by a limit, or is being written: after each
+        Due threads that were not claimed are held back by a limit, or are being written: after each
         such claim in a row it waits twice as long.
         """
         poll = self._poll
@@ -160,9 +157,10 @@ class Claimer:
             await self.claim(most - len(running))
 
     async def _pay(self) -> None:
-        """Give back what is owed: between claims, or what was claimed since would be given back.
+        """Release owed threads: between claims, or threads claimed since would be released.
 
-        What cannot be given back now is owed until it is claimed again; claims do not wait for it.
+        A thread that cannot be released now is owed until it is claimed again; claims do not wait
+        for it.
         """
         owed = self._segments.owed
         for key, delay in list(owed.items()):
@@ -179,12 +177,13 @@ class Claimer:
             del owed[key]
 
     def check(self) -> None:
-        """Compare what runs with what the index gives to this worker.
+        """Compare the running segments with the index's claims for this worker.
 
-        On the thread of the heartbeat. A segment whose thread is another's is dropped: what runs is
-        noted before the index is read, so that a thread claimed in between is not missing. One that
-        rests by now has given its thread up itself. A thread without a segment is given back: its
-        claim raised, and yet it was written. That is not decided while a claim is under way.
+        On the thread of the heartbeat. A segment whose thread is another's is dropped: running
+        segments are noted before the index is read, so a thread claimed in between is not missing.
+        One that rests by now has given its thread up itself. A thread without a segment is given
+        back: its claim raised, and yet it was written. That is not decided while a claim is under
+        way.
         """
         claims, segments = self._claims, list(self._segments.running.values())
         claimed = set(self.store.claimed(self._context.id))

@@ -1,4 +1,4 @@
-"""Options of a worker, and the state that its claiming and running parts share."""
+"""Options of a worker, and the state its claiming and running parts share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THREADS = 4
 
 
 class WorkerOptions(Settings):
-    """How a worker works.
+    """A worker's options.
 
     ``concurrency`` is how many threads it runs at once. It looks for due threads at least every
     ``poll`` seconds, by default 1 if the store tells it of them and otherwise 0.2. It beats every
@@ -59,7 +59,7 @@ class WorkerOptions(Settings):
 
 
 class WorkerContext:
-    """State shared by the parts of one worker."""
+    """State shared by one worker's parts."""
 
     def __init__(self, store: ClaimStore, options: WorkerOptions, ids: Clock) -> None:
         self.id = ids.new_id()
@@ -76,16 +76,14 @@ class WorkerContext:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it drains, or its own task is being cancelled and with it those of its runs."""
+        """True if it drains, or its own task is being cancelled with its runs'."""
         return self.is_draining or (self.main is not None and self.main.cancelling() > 0)
 
     @property
     def lanes(self) -> list[str]:
-        """The lanes that it serves."""
         return list(self.runners)
 
     def serving(self, lane: str) -> Runner[Any]:
-        """Return the runner of a lane, or of its graph in the version of this worker."""
         graph = graph_of(lane)
         return self.runners.get(lane) or next(
             runner for own, runner in self.runners.items() if graph_of(own) == graph
@@ -96,7 +94,6 @@ class WorkerContext:
         return monotonic() if self.loop is None else self.loop.time()
 
     def on_loop(self, function: Callable[[], None]) -> None:
-        """Call a function on the event loop, from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             if self.loop is not None:
                 self.loop.call_soon_threadsafe(function)

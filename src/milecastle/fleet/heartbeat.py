@@ -1,4 +1,4 @@
-"""The heartbeat of a worker, on a thread of its own: a node that blocks the loop does not stop it.
+"""A worker's heartbeat, on a thread of its own: a node blocking the loop does not stop it.
 
 It also keeps the fleet whole. With each beat the worker learns which threads were taken from it.
 About once a second, and not only with a beat, threads of silent workers are taken from them: so a
@@ -32,8 +32,8 @@ _STUCK = 5.0
 class Heartbeat:
     """Beats every ``interval`` seconds until it is stopped.
 
-    ``describe`` says what the worker is now, ``check`` finds out what it has lost, and ``answer``
-    must be called on the event loop when ``ask`` was. ``wake`` is called if threads became due, and
+    ``describe`` returns the worker's data, ``check`` finds lost claims, and ``answer`` must be
+    called on the event loop when ``ask`` was. ``wake`` is called if threads became due, and
     ``fail`` if the store refuses to write until it is reopened.
     """
 
@@ -62,7 +62,6 @@ class Heartbeat:
         self._thread = Thread(target=self._run, name="milecastle-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Beat once, so that the worker may claim, then continue in the background."""
         self._store.beat(self._describe())
         self._beaten = monotonic()
         self._thread.start()
@@ -74,7 +73,6 @@ class Heartbeat:
             self._thread.join()
 
     def answer(self) -> None:
-        """The event loop runs."""
         self._asked = None
         if self._reported:
             self._reported = False
@@ -82,22 +80,20 @@ class Heartbeat:
 
     @property
     def age(self) -> float | None:
-        """For how many seconds the store has taken none; ``None`` before the first."""
+        """Seconds since the last accepted heartbeat; ``None`` before the first."""
         return None if self._beaten is None else monotonic() - self._beaten
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the event loop has not answered for a while."""
+        """True if the event loop has not answered for a while."""
         return self._unanswered > _STUCK + self._interval
 
     @property
     def _unanswered(self) -> float:
-        """For how many seconds the event loop was asked and has not answered."""
         asked = self._asked
         return 0.0 if asked is None else monotonic() - asked
 
     def beat(self) -> None:
-        """Beat once. If that fails, the next one may work: the thread continues."""
         self._try(self._beat)
 
     def _run(self) -> None:
@@ -108,7 +104,7 @@ class Heartbeat:
             self._try(self._beat if is_due else self._reclaim)
 
     def _is_stopped_within(self, seconds: float) -> bool:
-        """Wait. If that takes much longer, nothing of this process ran: no node is to blame."""
+        """Wait. If that takes much longer, the whole process was stopped: no node is to blame."""
         began = monotonic()
         stopped = self._stopped.wait(seconds)
         late = monotonic() - began - seconds

@@ -22,7 +22,7 @@ _log = logging.getLogger("milecastle.fleet")
 class LongNodes:
     """Finds the runs of a worker that have not moved for ``after`` seconds.
 
-    ``pulses`` gives the running threads, each with a number that changes when it moves.
+    ``pulses`` gives the running threads, each with a number changing when it moves.
     """
 
     def __init__(
@@ -41,11 +41,9 @@ class LongNodes:
 
     @property
     def count(self) -> int:
-        """How many there were at the last look."""
         return len(self._reported)
 
     def look(self) -> None:
-        """Compare with the last look, and report each long node once."""
         now, pulses = self._now(), self._pulses()
         self._since = {
             key: known if (known := self._since.get(key)) and known[0] == pulse else (pulse, now)

@@ -51,7 +51,7 @@ def parse_address(given: str) -> tuple[str, int]:
 
 
 class Probes:
-    """Answers for one worker. ``port`` is where, also if 0 was asked for."""
+    """Probes for one worker. ``port`` is the actual one, even if 0 was requested."""
 
     def __init__(self, worker: Worker, address: tuple[str, int]) -> None:
         self._worker = worker
@@ -66,7 +66,7 @@ class Probes:
 
     @contextmanager
     def serving(self) -> Generator[None, None, None]:
-        """Answer while the block runs, which is on the event loop of the worker."""
+        """Answer probes while the block runs, on the worker's event loop."""
         ticking = asyncio.create_task(self._tick())
         thread = Thread(target=self._server.serve_forever, name="milecastle-probes", daemon=True)
         thread.start()
@@ -85,16 +85,13 @@ class Probes:
 
     @property
     def _lag(self) -> float:
-        """For how many seconds longer than it should the event loop has not turned."""
         return 0.0 if self._turned is None else max(0.0, monotonic() - self._turned - _TICK)
 
     def health(self) -> list[str]:
-        """Why this process should be restarted."""
         lag = self._lag
         return [f"the event loop has been blocked for {lag:.0f} seconds"] if lag > _STUCK else []
 
     def readiness(self) -> list[str]:
-        """Why this worker takes no threads, or finds them late."""
         worker, found = self._worker, self.health()
         age = worker.heartbeat_age
         if age is None:
@@ -108,7 +105,6 @@ class Probes:
         return found
 
     def metrics(self) -> str:
-        """What a scrape gets."""
         depths, age = self._depths.get()
         queue = queue_families(depths)
         queue.append(_gauge("queue_age_seconds", "How old the figures of the queue are.", age))
@@ -157,8 +153,6 @@ def _gauge(name: str, help: str, value: float) -> Family:
 
 
 class _Depths:
-    """The depths of the queue, read on demand by a thread that may hang with the store."""
-
     def __init__(self, store: ClaimStore) -> None:
         self._store = store
         self._lock = Lock()
@@ -167,7 +161,6 @@ class _Depths:
         self._reading: Event | None = None
 
     def get(self) -> tuple[Sequence[LaneDepth], float]:
-        """The last ones that could be read, and how many seconds ago that was."""
         with self._lock:
             reading, age = self._reading, self._age()
             if reading is None and not age <= _FRESH:
@@ -246,4 +239,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """What clients ask for is not logged."""
+        """Requests are not logged."""

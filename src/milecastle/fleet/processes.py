@@ -3,11 +3,12 @@
 Rules:
 
 - Each process is a fresh interpreter of the same command: nothing is forked, nothing is shared.
-- The parent runs no code of the user. It restarts what ended, after a growing delay, and gives up
-  if a process ends before any has served: then the command itself is wrong, or the store is away.
-- A process drains when its connection to the parent closes, be it on purpose or because the
-  parent was killed. Signals to a single process mean the same, however many arrive: a service
-  manager may signal the parent and its processes. What must end at once is killed by the parent.
+- The parent runs no code of the user. It restarts ended processes, after a growing delay, and gives
+  up if a process ends before any has served: then the command itself is wrong, or the store is
+  away.
+- A process drains when its connection to the parent closes, be it on purpose or because the parent
+  was killed. Signals to a single process mean the same, however many arrive: a service manager may
+  signal the parent and its processes. A process that must end at once is killed by the parent.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _SERVING = b"s"
 
 
 class Seat:
-    """The place of this process among those of its parent."""
+    """This process's place under its parent."""
 
     def __init__(self, number: int, parent: socket.socket) -> None:
         self.number = number
         self._parent = parent
 
     async def serve(self, worker: Worker) -> None:
-        """Run a worker until the parent, or a signal, says that it should drain."""
+        """Run a worker until the parent, or a signal, drains it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
@@ -71,7 +72,7 @@ class Seat:
 
 
 def take_seat() -> Seat | None:
-    """The place that a parent gave to this process; ``None`` without one."""
+    """The place given by a parent; ``None`` without one."""
     given = os.environ.pop(_PLACE, None)
     if given is None:
         return None
@@ -82,7 +83,7 @@ def take_seat() -> Seat | None:
 
 
 class Processes:
-    """Keeps ``count`` processes of this very command running. Call ``run`` once."""
+    """Keeps ``count`` processes of this command running. Call ``run`` once."""
 
     def __init__(self, count: int, command: list[str] | None = None) -> None:
         self._count = count
@@ -117,7 +118,6 @@ class Processes:
             _hang_up(connection)
 
     async def _keep(self, number: int) -> None:
-        """Run one process, and another one after it, until all should stop."""
         delay = _SHORTEST
         while not self._stopping.is_set():
             started = monotonic()
@@ -151,7 +151,7 @@ class Processes:
         self._stop()
 
     async def _run_one(self, number: int) -> int:
-        """Start a process and wait for its end; its exit code, negative after a signal."""
+        """Start a process and wait for its end; return its exit code, negative after a signal."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)

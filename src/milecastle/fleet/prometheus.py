@@ -1,7 +1,7 @@
-"""Metrics of a worker in the text format of Prometheus, version 0.0.4.
+"""A worker's metrics in Prometheus' text format, version 0.0.4.
 
 The queue is reported by graph and tenant. At most ``MOST`` of these pairs are named, those with the
-most due threads; the others are added up under ``(other)``, so that the number of series is bounded
+most due threads; the others are added up under ``(other)``, so the number of series is bounded
 however many tenants there are. All workers of a store report the same queue: take the maximum.
 """
 
@@ -23,8 +23,6 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Family(msgspec.Struct, frozen=True):
-    """The samples of one metric, by their labels."""
-
     name: str
     type: Literal["counter", "gauge"]
     help: str
@@ -32,7 +30,6 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def render(families: Iterable[Family]) -> str:
-    """The text of a scrape."""
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
@@ -50,13 +47,11 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text of a label; what UTF-8 cannot have is replaced."""
     plain = text.encode("utf-8", "replace").decode()
     return _escaped(plain).replace('"', '\\"')
 
 
 def queue_families(depths: Sequence[LaneDepth]) -> list[Family]:
-    """What waits and runs, by graph and tenant."""
     ranked = sorted(depths, key=lambda one: (-one.due, -one.running, one.lane, one.tenant))
     shown = {_labels(one): one for one in ranked[:MOST]}
     if rest := ranked[MOST:]:

@@ -1,17 +1,17 @@
 """Schedules: each is a durable run that sleeps until the next tick, fires it, and sleeps again.
 
 There is no scheduler. A schedule is the run of a small graph in a thread, ``schedule@@name``. It
-sleeps as any run does, so a worker claims it when the *store's* clock says that its time has come,
-and the fence of its log orders the workers that meet. Its state is the memory of the schedule: the
+sleeps as any run does, so a worker claims it when the *store's* clock says its time has come,
+and the fence of its log orders the workers that meet. Its state is the schedule's memory: the
 last tick that was handled. No table is added, and ``ls``, ``history`` and ``cancel`` work with it.
 
 Rules:
 
-- A tick is handled in two committed steps. ``wait`` decides what becomes of it: it fires, is
-  skipped, is missed, or waits for the run before it. ``fire`` does what was decided: it submits
-  the thread ``tick@@name@time`` unless that exists. A worker that dies in between is followed by
-  one that does the same; one that comes back late finds the thread, and its commits are refused.
-  So each tick is decided once and fired once, whatever dies.
+- A tick is handled in two committed steps. ``wait`` decides about it: it fires, is skipped, is
+  missed, or waits for the run before it. ``fire`` carries that out: it submits the thread
+  ``tick@@name@time`` unless that exists. A worker that dies in between is followed by one that does
+  the same; one that comes back late finds the thread, and its commits are refused. So each tick is
+  decided once and fired once, whatever dies.
 - A tick that was handled is never handled again, also if the threads of firings were deleted: the
   memory does not depend on them. (One case is left: a worker that is suspended between its look and
   its submission, until the same firing was taken over, ran and was *deleted*.)
@@ -20,14 +20,14 @@ Rules:
 - A schedule that is first seen starts now: nothing is caught up. So does one whose expression or
   time zone has changed. With other changes it keeps its place.
 - A tick is *missed* if nobody looked at the schedule within ``LATE`` seconds after it: no worker
-  was up, or the schedule was paused. ``catch_up`` says what becomes of missed ticks; those that
-  are caught up run one after the other, whatever ``overlap`` says. Ticks that wait for the run
-  before them (``overlap="queue"``) are not missed.
+  was up, or the schedule was paused. ``catch_up`` decides about missed ticks; those caught up run
+  one after the other, whatever ``overlap`` says. Ticks waiting for the run before them
+  (``overlap="queue"``) are not missed.
 - The run of a firing has *ended* if it completed, failed for good, was cancelled or was deleted.
-  One that asks a person has not.
+  One asking a person has not.
 - A firing that cannot be submitted (its input function raises, say) is tried again every ``RETRY``
   seconds, and later ticks wait for it: nothing is lost silently.
-- A worker that starts takes over a schedule that others serve with another definition, so that a
+- A worker starting takes over a schedule others serve with another definition, so a
   deploy takes effect at once. A running worker does so only if no living one serves it. The thread
   is migrated, as any thread of a changed graph is.
 """
@@ -75,11 +75,11 @@ _PRUNE_EVERY: Final = 100
 
 
 class ScheduleState(TypedDict):
-    """The memory of a schedule; times in microseconds since 1970, by the store's clock.
+    """A schedule's memory; times in microseconds since 1970, by the store's clock.
 
-    ``when`` is what its ticks were computed from. All of them up to ``since`` are handled. ``seen``
-    is when it was last looked at, ``tick`` what is handled now, ``look_at`` when to look again at
-    ``previous``, the thread of the last firing, and ``pause`` how long that is.
+    ``when`` is the definition its ticks were computed from. All of them up to ``since`` are
+    handled. ``seen`` is when it was last checked, ``tick`` the one handled now, ``look_at`` when to
+    check ``previous`` again, the thread of the last firing, and ``pause`` how long that is.
     """
 
     when: str
@@ -96,7 +96,7 @@ class ScheduleState(TypedDict):
 
 
 class ScheduleRun:
-    """One schedule of one app: the graph that is its run, and what its nodes do."""
+    """One schedule's graph, with its nodes."""
 
     def __init__(self, schedule: Schedule, app: App[Any]) -> None:
         self.schedule = schedule
@@ -131,7 +131,7 @@ class ScheduleRun:
     # ---- its nodes
 
     def wait(self, state: ScheduleState, ctx: Context) -> dict[str, Any]:
-        """Sleep until there is something to do, and decide what becomes of the tick."""
+        """Sleep until the next tick, and decide about it."""
         if state["when"] != self.schedule.described:
             now = self._store.now()
             start = {"since": now, "seen": now, "look_at": 0, "verdict": "waits"}
@@ -171,7 +171,6 @@ class ScheduleRun:
         }
 
     def _caught_up(self, tick: int, now: int) -> int:
-        """Up to when ticks are not fired any more, of which ``tick`` is the first and missed."""
         if self.schedule.catch_up == "all":
             return tick - 1
         newest = self.schedule.latest(tick, now)
@@ -179,7 +178,7 @@ class ScheduleRun:
         return newest - 1 if fires else newest
 
     def fire(self, state: ScheduleState, ctx: Context) -> dict[str, Any]:
-        """Start the run of a tick, unless that was done."""
+        """Start a tick's run, unless done already."""
         tick, previous, key = state["tick"], state["previous"], self._key(ctx)
         if self.schedule.overlap == "cancel" and previous:
             with suppress(InvalidRequest):  # it was deleted
@@ -192,7 +191,7 @@ class ScheduleRun:
         return {"since": tick, "previous": thread, "fired": fired, "verdict": "waits"}
 
     def submit(self, tick: int, tenant: str) -> Handle[Any]:
-        """Hand the run of a tick over, unless its thread exists."""
+        """Queue a tick's run, unless its thread exists."""
         key = ThreadKey(tenant, self.schedule.thread(tick))
         input = self.schedule.input_at(tick)
         call = Call(input=input, thread=key, if_exists="keep", is_own=True)
@@ -215,7 +214,7 @@ class ScheduleRun:
     # ---- its thread
 
     def register(self, *, insists: bool) -> None:
-        """Start the run of the schedule, or take it over from workers with another definition.
+        """Start the schedule's run, or take it over from workers with another definition.
 
         ``insists`` does so also if such workers are alive.
         """
@@ -248,14 +247,13 @@ class ScheduleRun:
             self.resume()
 
     def resume(self) -> None:
-        """Hand the run of the schedule over again, also if it is of another definition."""
+        """Queue the schedule's run again, even with another definition."""
         head = self._store.head(self.key)
         if head is not None and head.fingerprint != self.runner.graph.fingerprint:
             self.runner.settings.migrations[head.fingerprint] = Migration(_begin_again)
         self.runner.submit(Call(thread=self.key, if_exists="take_over"))
 
     def pause(self) -> bool:
-        """Cancel the run of the schedule; return whether there was one."""
         return App(self.runner).cancel(self.key)
 
     def _is_served(self, lane: str) -> bool:
@@ -263,7 +261,6 @@ class ScheduleRun:
         return any(lane in worker.lanes for worker in alive)
 
     def info(self) -> ScheduleInfo:
-        """What has become of it."""
         schedule, line = self.schedule, self._store.thread(self.key)
         graph, thread = self.app.graph.name, self.key.thread
         if line is None:
@@ -289,7 +286,7 @@ class ScheduleRun:
 
 
 class Schedules:
-    """The schedules of some apps: what they are doing, and backfills.
+    """Schedules of some apps: their state, and backfills.
 
     Workers use it to keep them running.
     """
@@ -306,14 +303,14 @@ class Schedules:
 
     @property
     def runners(self) -> list[Runner[Any]]:
-        """What runs the schedules themselves."""
+        """Runners for the schedules' own graphs."""
         return [found.runner for found in self.runs.values()]
 
     def register(self, *, insists: bool = False) -> None:
         """Let each schedule run that does not: off the event loop, when a worker starts and beats.
 
-        ``insists`` takes them over from living workers that have other definitions. What cannot be
-        taken over is logged; the other schedules and the worker are not affected.
+        ``insists`` takes them over from living workers that have other definitions. A failed
+        takeover is logged; the other schedules and the worker are not affected.
 
         Raises:
             Unavailable: the store does not answer, and this ``insists``.
@@ -331,7 +328,7 @@ class Schedules:
                 )
 
     def all(self) -> list[ScheduleInfo]:
-        """Each schedule, with its next tick and what has become of the earlier ones."""
+        """Each schedule, with its next tick and earlier outcomes."""
         return [found.info() for found in self.runs.values()]
 
     def backfill(
@@ -339,7 +336,7 @@ class Schedules:
     ) -> list[Handle[Any]]:
         """Submit the runs of all ticks from ``start`` up to before ``end``, in their order.
 
-        Only of ticks that have come. A firing whose thread exists is left as it is (``reused``), so
+        Only for past ticks. A firing whose thread exists is left as it is (``reused``), so
         it can be repeated. The runs may overlap, whatever the schedule says of its own.
         """
         found = self._find(name)
@@ -352,12 +349,12 @@ class Schedules:
     def pause(self, name: str) -> bool:
         """Stop a schedule until it is resumed; return whether it was running.
 
-        Its ticks are missed meanwhile: ``catch_up`` says what becomes of them.
+        Its ticks are missed meanwhile: ``catch_up`` decides about them.
         """
         return self._find(name).pause()
 
     def resume(self, name: str) -> None:
-        """Continue a schedule that was paused, or is held."""
+        """Continue a schedule that was paused or held."""
         self._find(name).resume()
 
     def _find(self, name: str) -> ScheduleRun:
@@ -373,7 +370,6 @@ def _begin(state: ScheduleState) -> dict[str, Any]:
 
 
 def _begin_again(state: dict[str, Any], next: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """A tick whose firing was decided is fired; everything else is determined again."""
     return state, ["begin"]
 
 

@@ -3,12 +3,12 @@
 Rules:
 
 - A *segment* is a run from its wake-up to its rest: the end, a question, a sleep, a failure, or
-  the drain of this worker. The commit that rests also says in the index when it is due again.
+  this worker's drain. The commit that rests also says in the index when it is due again.
 - When a segment ends, its thread has been committed, is owed to the other workers, or was taken
   by one of them.
 - A worker that lost a thread stops running it and records nothing.
 - A run with which several workers in a row were lost, without a step, is held as failed. One that
-  is suspected of it is run without other suspects, so that it alone is blamed.
+  is suspected of it is run without other suspects, so it alone is blamed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ALONE = 10.0
 
 
 class ClaimedThread:
-    """One thread that this worker runs now; ``refused`` is why it cannot."""
+    """One thread this worker runs now; ``refused`` is why it cannot."""
 
     __slots__ = ("is_lost", "key", "losses", "outcome", "planned", "refused", "runner", "task")
 
@@ -70,14 +70,13 @@ class ClaimedThread:
 
     @property
     def is_resting(self) -> bool:
-        """Whether its run rests by a commit that is made, or is being made."""
         planned = self.planned
         journal = planned.plan.journal if isinstance(planned, PlannedRun) else None
         return journal is not None and journal.record.status != "running"
 
 
 class Segments:
-    """The segments that a worker runs now, by thread. ``owed`` are threads to give back."""
+    """The segments a worker runs now, by thread. ``owed`` are threads to give back."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
@@ -88,7 +87,6 @@ class Segments:
         self._alone = asyncio.Lock()
 
     def pulses(self) -> dict[ThreadKey, int]:
-        """Return for each running thread a number that changes when its run moves."""
         return {
             key: segment.planned.pulse
             for key, segment in list(self.running.items())
@@ -128,7 +126,6 @@ class Segments:
         return segment
 
     def start(self, segment: ClaimedThread) -> None:
-        """Run a segment on the event loop."""
         earlier = self.running.get(segment.key)
         if earlier is not None:
             self._drop(earlier)  # it was taken from us, and came back
@@ -224,7 +221,7 @@ class Segments:
     async def _suspicion(self, losses: int) -> AsyncGenerator[None, None]:
         """A run with which more than one worker was lost begins alone among such runs.
 
-        If the process dies, only that one has noted in its log that it had a worker.
+        If the process dies, only that one has noted in its log it had a worker.
         """
         if losses < 2:
             yield
@@ -289,7 +286,6 @@ class Segments:
             await asyncio.wait(late, timeout=5.0)
 
     def cancel(self) -> None:
-        """Stop every segment where it is."""
         for segment in self.running.values():
             if segment.task is not None:
                 segment.task.cancel()

@@ -1,4 +1,4 @@
-"""The clock of a store, as a worker keeps it: the clocks of machines decide nothing."""
+"""A store's clock, as kept by a worker: machine clocks decide nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milecastle.ports.clock import Clock
 
 
 class StoreClock:
-    """The time of a store when it was last asked, and how long ago that was.
+    """A store's time when it was last asked, and how long ago that was.
 
     It is never ahead of the store when it is set. ``ticks`` are seconds that pass and never jump.
     """
@@ -24,21 +24,18 @@ class StoreClock:
         self._ahead: int | None = None
 
     def set(self) -> None:
-        """Ask the store: off the event loop."""
         self._ahead = self._store.now() - self._passed()
 
     def reach(self, time: int) -> None:
-        """The store has reached this time: it has found that a thread is due."""
+        """The store has reached this time: a thread was found due."""
         self._ahead = max(self.now(), time) - self._passed()
 
     def now(self) -> int:
-        """The time of the store."""
         if self._ahead is None:
             self.set()
         return (self._ahead or 0) + self._passed()
 
     def monotonic(self) -> int:
-        """Microseconds that pass and never jump."""
         return self._passed()
 
     def _passed(self) -> int:

@@ -3,8 +3,8 @@
 Rules:
 
 - A worker whose store refuses to write until it is reopened ends with that error.
-- Draining: no new claims; each run is released with the commit of its current step. What has not
-  reached one within the grace period is stopped and released where it is.
+- Draining: no new claims; each run is released with the commit of its current step. A run that has
+  not reached one within the grace period is stopped and released where it is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger("milecastle.fleet")
 
 
 class Worker:
-    """Runs the threads of some apps that share a store. Call ``run`` once, ``stop`` to drain."""
+    """Runs threads for apps sharing a store. Call ``run`` once, ``stop`` to drain."""
 
     def __init__(self, apps: Sequence[App[Any]], options: WorkerOptions | None = None) -> None:
         if not apps:
@@ -80,22 +80,22 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes new threads: its loop runs, and it is not draining."""
+        """True if it takes new threads: its loop runs, and it is not draining."""
         return not self.is_draining and not self._heartbeat.is_stuck
 
     @property
     def is_draining(self) -> bool:
-        """Whether it takes no new threads any more."""
+        """True if it takes no new threads."""
         return self._context.is_draining
 
     @property
     def is_deaf(self) -> bool:
-        """Whether the store would tell it of due threads, but cannot reach it."""
+        """True if the store's notices cannot reach it."""
         return self._listening is not None and not self._listening.is_connected
 
     @property
     def heartbeat_age(self) -> float | None:
-        """For how many seconds the store has taken no heartbeat; ``None`` before the first."""
+        """Seconds since the last accepted heartbeat; ``None`` before the first."""
         return self._heartbeat.age
 
     @property
@@ -105,16 +105,16 @@ class Worker:
 
     @property
     def has_abandoned(self) -> bool:
-        """Whether it cancelled a segment, whose node may still run on a thread."""
+        """True if it cancelled a segment, whose node may still run on a thread."""
         return self._segments.has_abandoned
 
     @property
     def long_nodes(self) -> int:
-        """How many of its runs have not moved for a long time."""
+        """Number of runs that have not moved for a long time."""
         return self._long_nodes.count
 
     def describe(self) -> WorkerInfo:
-        """What its heartbeat says."""
+        """The heartbeat's contents."""
         return WorkerInfo(
             id=self.id,
             owner=current_owner(),
@@ -158,7 +158,7 @@ class Worker:
         self.stop()
 
     async def run_until_idle(self) -> None:
-        """Run everything that is due, and stop when nothing is: for tests and for cron jobs."""
+        """Run everything due, and stop when nothing is left: for tests and cron jobs."""
         await self._enter()
         try:
             await self._claimer.run_until_idle()
@@ -180,7 +180,7 @@ class Worker:
         self._context.on_loop(self._context.wake.set)
 
     def _fail(self, error: WritesRefused) -> None:
-        """End ``run``: whoever started this worker opens the store again."""
+        """End ``run``: its starter must open the store again."""
         self._failure = error
         self._wake()
 

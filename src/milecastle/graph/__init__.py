@@ -1,4 +1,4 @@
-"""What users write: nodes, edges and a state. Checked, then frozen, when compiled."""
+"""The user's part: nodes, edges and a state. Checked, then frozen, when compiled."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""The builder: it records what users declare and checks nothing until ``compile()``.
+"""The builder: it records declarations and checks nothing until ``compile()``.
 
-Every declaration records its place in the user's file, so that all problems can be reported at
+Every declaration records its place in the user's file, so all problems can be reported at
 once, each with file and line. Only invalid names and options of the wrong type are refused
 immediately, with a ``TypeError``.
 """
@@ -73,7 +73,6 @@ class GraphBuilder(Generic[S]):
         renamed_from: str | Iterable[str] = (),
         **policy: Any,
     ) -> None:
-        """Record a node, with its short options expanded."""
         if function is None:
             raise TypeError(f"add_node({name!r}) needs the node's function as well")
         if isinstance(function, GraphBuilder):
@@ -93,7 +92,7 @@ class GraphBuilder(Generic[S]):
         self._declared.nodes.append(NodeDeclaration(_name(name), function, told, caller()))
 
     def _find_node(self, name: str, function: Any) -> int | None:
-        """Where a function of this qualified name was declared as this node before."""
+        """Where a function with this qualified name was declared as this node before."""
         wanted = name, qualified_name(function)
         found = [(node.name, qualified_name(node.function)) for node in self._declared.nodes]
         return found.index(wanted) if wanted[1] and wanted in found else None
@@ -128,11 +127,11 @@ class GraphBuilder(Generic[S]):
         router: Callable[[S], object],
         targets: Iterable[str] | Mapping[Any, str] | None = None,
     ) -> Self:
-        """Add edges from ``source`` to what the router returns: a node, several, or ``END``.
+        """Add edges from ``source`` to the router's result: a node, several, or ``END``.
 
-        ``targets`` lists the nodes that it may return, or maps what it returns (a name, a bool,
-        any value that can be a key) to nodes. It may be omitted if the router's return annotation
-        is a ``Literal`` of them, or if it returns only literal names.
+        ``targets`` lists the nodes it may return, or maps its results (a name, a bool, any value
+        that can be a key) to nodes. It may be omitted if the router's return annotation is a
+        ``Literal`` of them, or if it returns only literal names.
         """
         if not callable(router):
             raise TypeError(
@@ -159,7 +158,7 @@ class GraphBuilder(Generic[S]):
     ) -> Self:
         """After ``source``, run ``node`` once for each member of a list, in parallel.
 
-        ``over`` is the key of the list, or a function of the state that returns one. Each task has
+        ``over`` is the list's key, or a function of the state returning one. Each task has
         its member in its state, under ``item``. Their updates are applied in the order of the list.
         If the list is empty, the run continues as if ``node`` had run.
         """
@@ -189,7 +188,7 @@ class GraphBuilder(Generic[S]):
         return self
 
     def with_default_config(self, config: ExecutionConfig) -> Self:
-        """The limits of every run of this graph, unless a call sets its own."""
+        """Limits for every run, unless a call sets its own."""
         if not isinstance(cast("object", config), ExecutionConfig):
             raise TypeError(
                 "with_default_config() takes ExecutionConfig(max_steps=...), not "
@@ -213,7 +212,7 @@ class GraphBuilder(Generic[S]):
 
         ``when`` is a cron expression, in the time zone ``tz``, or a period. Each firing is a run of
         its own thread, ``name@2026-11-16T03:00:00Z``, started exactly once, however many workers
-        there are; ``name`` is by default that of the graph. ``input`` may be a function of the
+        there are; ``name`` defaults to the graph's. ``input`` may be a function of the
         tick, and as a decorator this makes the decorated function that. While the run of the last
         firing has not ended, a tick is skipped, waits for its end (``overlap="queue"``), or cancels
         it (``"cancel"``). Of ticks that came while no worker ran, ``catch_up`` fires none, the last
@@ -280,5 +279,4 @@ def _version(given: object) -> str:
 
 
 def _several(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Names that were given as one or as several."""
     return (names,) if isinstance(names, str) else tuple(map(_name, names))

@@ -1,4 +1,4 @@
-"""Comparing two manifests: what changed, and whether that affects a given thread.
+"""Compare two manifests: the changes, and their effect on a given thread.
 
 A thread is affected if it would run something that was removed, or if its state no longer matches.
 Additions do not strand a thread. Types and subgraphs that only one of the two describes are not
@@ -29,7 +29,7 @@ _KINDS: Final[Mapping[TypeKind, str]] = {
 
 
 class Renames(msgspec.Struct, frozen=True, kw_only=True):
-    """Declared renames: the new name by the old one."""
+    """Declared renames: new names by old ones."""
 
     nodes: Mapping[str, str] = {}
     channels: Mapping[str, str] = {}
@@ -39,7 +39,7 @@ class Renames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """How the channels of a state, or the fields of a type, differ."""
+    """Differences between a state's channels, or a type's fields."""
 
     added: tuple[ChannelInfo, ...] = ()
     removed: tuple[str, ...] = ()
@@ -52,7 +52,6 @@ class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
         return any(getattr(self, name) for name in self.__struct_fields__)
 
     def changes(self, label: Label) -> list[str]:
-        """What changed, for a history."""
         return [
             *(
                 f"{label(field.name)} added"
@@ -70,7 +69,6 @@ class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def misfits(self, label: Label) -> list[str]:
-        """Why a stored value no longer matches."""
         renamed = self.renamed
         return [
             *(f"{label(old)} was removed (renamed to '{new}'?)" for old, new in renamed.items()),
@@ -89,7 +87,7 @@ class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``new`` has and ``old`` had not, and the other way round.
+    """Differences between ``new`` and ``old``, in both directions.
 
     A rename is a guess: one thing was removed and one of the same shape is in its place.
     ``changed_edges`` are conditional now and were not, or the other way round. ``types`` are those
@@ -117,7 +115,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return self.old.fingerprint != self.new.fingerprint
 
     def summary(self) -> str:
-        """One line for a history: what was added, removed, renamed, retyped."""
         parts = [*self._node_changes(), *self._edge_changes(), *self._field_changes()]
         if not parts and self:
             more = _details(self.new) - _details(self.old)
@@ -125,13 +122,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts) or "nothing changed"
 
     def reasons_against(self, pending: Iterable[str]) -> list[str]:
-        """Why a thread that would run ``pending`` next cannot resume; empty if it can."""
+        """Reasons a thread about to run ``pending`` cannot resume; empty if it can."""
         pending = tuple(dict.fromkeys(self.declared.nodes.get(name, name) for name in pending))
         return [*self._state_reasons(), *self._node_reasons(pending), *self._way_reasons(pending)]
 
     @property
     def is_readable(self) -> bool:
-        """Whether stored objects can become objects of the new types: all have what they need."""
+        """True if stored objects can become the new types: no required field is missing."""
         kinds = {found.name: found.kind for found in self.new.types or ()}
         lacking = (
             kinds[name] in ("record", "model") and any(not field.optional for field in found.added)
@@ -207,7 +204,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return reasons
 
     def _way_reasons(self, pending: tuple[str, ...]) -> list[str]:
-        """What was removed must not be ahead of the thread."""
         ahead = {*pending, *reachable(_ways_on(self.old.edges), pending)}
         gone = {*self.removed_nodes, *self.renamed_nodes}
         nodes = [
@@ -224,7 +220,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return nodes + edges
 
     def _undetoured(self) -> list[EdgeInfo]:
-        """Edges that were removed, but for those into which new nodes were put."""
         ways = _ways_on(self.new.edges)
         inserted = {name: ways[name] for name in self.added_nodes if name in ways}
         lost: list[EdgeInfo] = []
@@ -236,7 +231,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(old: Manifest, new: Manifest) -> Difference:
-    """What changed from ``old`` to ``new``, whose declared renames are not differences."""
+    """Changes from ``old`` to ``new``; declared renames are not differences."""
     declared = _declared_renames(old, new)
     old = _under_new_names(old, declared)
     old_nodes = {node.name: node for node in old.nodes}
@@ -362,7 +357,6 @@ def _compare_fields(old: Iterable[ChannelInfo], new: Iterable[ChannelInfo]) -> F
 
 
 def _details(manifest: Manifest) -> set[str]:
-    """The types and the subgraphs that a manifest describes."""
     types = {f"{found.name} {found.kind or ''}" for found in manifest.types or ()}
     return types | {f"node {node.name}" for node in manifest.nodes if node.subgraph}
 
@@ -394,7 +388,6 @@ def _kinds(manifest: Manifest) -> dict[NodePair, set[str]]:
 
 
 def _renamed_nodes(old: Manifest, new: Manifest) -> dict[str, str]:
-    """A node that went and one that came with the same edges, apart from the name."""
     olds = {node.name: None for node in old.nodes}
     news = {node.name: None for node in new.nodes}
     old_ways, new_ways = _ways_of_each(old), _ways_of_each(new)
@@ -411,7 +404,6 @@ def _renamed_nodes(old: Manifest, new: Manifest) -> dict[str, str]:
 
 
 def _ways_of_each(manifest: Manifest) -> dict[str, frozenset[NodePair]]:
-    """The edges of each node, with the node itself left blank."""
     ways: dict[str, set[NodePair]] = {}
     for edge in manifest.edges:
         for name in (edge.source, edge.target):
@@ -424,7 +416,6 @@ def _ways_of_each(manifest: Manifest) -> dict[str, frozenset[NodePair]]:
 def _renamed_fields(
     old: Mapping[str, ChannelInfo], new: Mapping[str, ChannelInfo]
 ) -> dict[str, str]:
-    """A removed key, and one that was added with the same type and reducer."""
     came: dict[str, list[str]] = {}
     for name, field in new.items():
         if name not in old:

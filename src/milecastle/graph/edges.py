@@ -1,4 +1,4 @@
-"""Edges: what runs after a node.
+"""Edges: the nodes after a node.
 
 Rules:
 
@@ -25,7 +25,6 @@ T = TypeVar("T")
 
 
 def reachable(ways: Mapping[T, Iterable[T]], start: Iterable[T]) -> set[T]:
-    """What can be reached over at least one edge."""
     seen: set[T] = set()
     waiting = list(start)
     while waiting:
@@ -46,15 +45,14 @@ class PlainEdge(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The predicate's name, for drawings."""
         name = "" if self.when is None else name_of(self.when)
         return "" if name == "<lambda>" else name
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that names the next node or nodes. ``targets`` maps what it may return.
+    """A function naming the next node or nodes. ``targets`` maps its possible results.
 
-    ``together`` holds the sets of nodes that it is seen to return in one list, ``sends`` those
+    ``together`` holds the sets of nodes it is seen to return in one list, ``sends`` those
     that it is seen to return as ``Send``. One that is not ``asked`` only declares where a node may
     lead without it: ``Command(goto=)``, ``on_error``.
     """
@@ -72,17 +70,16 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The router's name, for messages."""
         return self.name or name_of(self.function)
 
     def label_of(self, target: str) -> str:
-        """What leads to a target, for drawings: the keys that are mapped to it, or the name."""
+        """Label on the way to a target: its mapped keys, or the name."""
         keys = [_said(key) for key, to in self.targets.items() if to == target and key != to]
         return " | ".join(keys) or ("" if self.label == "<lambda>" else self.label)
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One predicate edge as it is evaluated; ``when`` is ``None`` for one that always matches."""
+    """A predicate edge for evaluation; ``when`` is ``None`` if it always matches."""
 
     target: str
     when: Callable[[Any], Any] | None
@@ -106,7 +103,6 @@ class Exits(msgspec.Struct, frozen=True):
 def followed(
     edges: Iterable[PlainEdge], routers: Iterable[Router], exit_points: Container[str]
 ) -> tuple[list[PlainEdge], list[Router]]:
-    """The edges and routers that a run may follow."""
     return (
         [
             edge
@@ -120,7 +116,6 @@ def followed(
 def exits_of(
     sources: Iterable[str], edges: Iterable[PlainEdge], routers: Iterable[Router]
 ) -> dict[str, Exits]:
-    """The edges of each source, in the order added."""
     plain: dict[str, list[PlainEdge]] = {source: [] for source in sources}
     routed: dict[str, list[Router]] = {source: [] for source in plain}
     for edge in edges:
@@ -145,7 +140,7 @@ def _exits(edges: list[PlainEdge], routers: list[Router], rank: Mapping[str, int
 
 
 def edge_infos(edges: Iterable[PlainEdge], routers: Iterable[Router]) -> tuple[EdgeInfo, ...]:
-    """What the manifest says of the edges, in the order added; a fixed one counts once."""
+    """The manifest's edges, in the order added; a fixed one counts once."""
     infos: list[EdgeInfo] = []
     fixed: set[tuple[str, str]] = set()
     for edge in edges:
@@ -163,7 +158,6 @@ def edge_infos(edges: Iterable[PlainEdge], routers: Iterable[Router]) -> tuple[E
 
 
 def _said(key: object) -> str:
-    """A key of a router's targets in one word: a member of an enum by its name."""
     if isinstance(key, Enum):
         return key.name
     return key if isinstance(key, str) else repr(key)

@@ -1,4 +1,4 @@
-"""What is known about a user's function without calling it, and where the user's code is."""
+"""Facts about a user's function without calling it, and the user's line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling this gives a coroutine: an async function, method, partial or object."""
+    """True if a call returns a coroutine: an async function, method, partial or object."""
     import inspect
 
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -23,21 +23,20 @@ def is_async(function: Any) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """What a function is called; a callable object goes by its class."""
+    """A function's name; a callable object's class name."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
 def qualified_name(function: Any) -> str | None:
-    """Module and name of a function that was defined under its name; ``None`` for any other."""
+    """Module and name of a normally defined function; ``None`` for any other."""
     function = plain_function(function)
     name = getattr(function, "__qualname__", None)
     return None if name is None or "<lambda>" in name else f"{function.__module__}:{name}"
 
 
 def plain_function(function: Any) -> Any:
-    """The function that runs when this is called, behind partials and callable objects."""
     while isinstance(function, partial | staticmethod):
         function = function.func if isinstance(function, partial) else function.__func__
     if not hasattr(function, "__code__") and not isinstance(function, type):
@@ -51,13 +50,12 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def caller() -> Place:
-    """The line of the user's code that led here."""
     frame = _user_frame()
     return Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def names_around(cls: Any) -> dict[str, Any]:
-    """The names that a class written inside a function can see there, while that function runs.
+    """The names a class written inside a function can see there, while that function runs.
 
     A class at the top of a module needs none: its names are the module's.
     """
@@ -80,6 +78,5 @@ def _user_frame() -> FrameType:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Whether a frame is of this library, or of ``StateGraph[State](State)``."""
     module = str(frame.f_globals.get("__name__"))
     return module == "typing" or module.partition(".")[0] == _PACKAGE

@@ -2,12 +2,12 @@
 
 Rules:
 
-- Items are taken in order. An id that the list has is replaced in place, a new one is appended,
-  ``Remove(id)`` deletes; to remove what is not there is no error.
+- Items are taken in order. An id the list has is replaced in place, a new one is appended,
+  ``Remove(id)`` deletes; removing a missing one is no error.
 - An item without an id gets one before the update is stored or compared, so nothing that is read
   from a log ever gets another. The item that was given is not changed: it is copied.
-- What the log stores is the change by position (``edit``, or ``append``), so reading it needs no
-  ids: they may be in objects of the user's that the reader does not know.
+- The log stores the change by position (``edit``, or ``append``), so reading it needs no ids: they
+  may be in user objects the reader does not know.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ class Upsert:
         self.reducer: Final = Reducer(name, self, EDIT.code, list, self.delta, self.prepare)
 
     def __call__(self, old: list[Any], update: Any) -> list[Any]:
-        """The list with the update applied."""
         reducer, given = self.delta(old, update)
         return cast("list[Any]", reducer.function(old, given))
 
     def prepare(self, update: Any) -> Any:
-        """The update with an id in each item that has none."""
+        """The update with an id added to each item without one."""
         if not self._mint or not isinstance(update, list | tuple):
             return update
         items = cast("list[Any]", update)
         return [self._with_id(item) if self._id_of(item) is None else item for item in items]
 
     def delta(self, old: list[Any], update: Any) -> tuple[Reducer, Any]:
-        """What is stored: items to append, changes by position, or the whole list."""
+        """Stored form: items to append, changes by position, or the whole list."""
         if not isinstance(update, list | tuple):
             kind = type(update).__name__
             raise TypeError(f"{self.reducer.name} takes a list of items, not {kind}: wrap it in []")
@@ -75,7 +74,7 @@ class Upsert:
         return (EDIT, made) if changes else (APPEND, made[2])
 
     def added(self, old: list[Any], new: list[Any]) -> list[Any]:
-        """An update that makes ``new`` of ``old``."""
+        """An update turning ``old`` into ``new``."""
         items: list[Any] = self.prepare(new)
         known = {self._id_of(item): item for item in old}
         ids = {self._id_of(item) for item in items}
@@ -97,7 +96,6 @@ class Upsert:
         return id
 
     def _with_id(self, item: Any) -> Any:
-        """A copy with a new id, if it can have one."""
         if isinstance(item, dict):
             return {**cast("dict[str, Any]", item), self._by: _new_id()}
         if isinstance(item, Remove) or not hasattr(item, self._by):
@@ -112,14 +110,13 @@ class Upsert:
 
 
 def _is_removal(item: Any) -> bool:
-    """Whether this is a ``Remove``, or LangChain's message of that meaning."""
     return isinstance(item, Remove) or (
         type(item).__name__ == "RemoveMessage" and getattr(item, "type", None) == "remove"
     )
 
 
 def is_same(old: Any, new: Any) -> bool:
-    """Whether a value is as it was; one that was read back from a store is another object."""
+    """True if a value is unchanged; one read back from a store is another object."""
     if old is new:
         return True
     if type(old) is not type(new):

@@ -23,7 +23,7 @@ INJECTED = ("state", "config", "ctx", "name")
 
 
 class NotCallable(Exception):
-    """This function cannot be a node; the message says why. Never leaves ``compile()``."""
+    """This function cannot be a node; the message explains why. Never leaves ``compile()``."""
 
     def __init__(self, message: str, suggestion: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ def read_node(
     policy: NodePolicy = PLAIN,
     place: Place | None = None,
 ) -> Node:
-    """Read the signature of a function; ``NotCallable`` says why it cannot be a node."""
+    """Read a function's signature; ``NotCallable`` explains why it cannot be a node."""
     import inspect
 
     if not callable(function):
@@ -78,7 +78,7 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
 def _read_parameters(
     name: str, signature: Signature | None
 ) -> tuple[tuple[tuple[str, str], ...], int, bool]:
-    """The injected parameters, how many go by position, and whether it is the state alone."""
+    """Injected parameters, the number passed by position, and True if only the state."""
     if signature is None:
         return (("state", "state"),), 1, True
     found: list[tuple[str, str]] = []
@@ -105,7 +105,7 @@ def _read_parameters(
 
 
 def _injected_into(parameter: Parameter, position: int, signature: Signature) -> str | None:
-    """What a parameter receives; one with a default keeps it, unless its name asks for more."""
+    """A parameter's value; one with a default keeps it, unless its name asks for more."""
     name, has_default = parameter.name, parameter.default is not parameter.empty
     if name in INJECTED and not (has_default and name == "name"):
         return name
@@ -116,7 +116,6 @@ def _injected_into(parameter: Parameter, position: int, signature: Signature) ->
 def _given_to_rest(
     found: list[tuple[str, str]], kinds: set[str]
 ) -> tuple[list[tuple[str, str]], int]:
-    """Without an ordinary parameter the state goes to ``*args``, or else to ``**kwargs``."""
     if any(what == "state" for _, what in found):
         return found, 0
     if "VAR_POSITIONAL" in kinds:

@@ -18,7 +18,7 @@ from milecastle.model.manifest import END
 def meetings(
     edges: Sequence[PlainEdge], routers: Sequence[Router], groups: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """For each group of nodes: a node, and those of its group that may run in the same step.
+    """For each group: a node, and others that may run in the same step.
 
     Every node that may meet another of its group is named at least once, and no more often than
     that takes. A router counts as choosing one target, except for those in its ``together``.
@@ -53,7 +53,6 @@ def _numbers(
 def _meet(
     edges: Sequence[PlainEdge], routers: Sequence[Router], numbers: Mapping[str, int]
 ) -> list[int]:
-    """For each node, the set of those that it may meet."""
     ways = [0] * len(numbers)
     met = [0] * len(numbers)
     for source, choices in _choices(edges, routers, numbers).items():
@@ -73,7 +72,7 @@ def _meet(
 def _choices(
     edges: Sequence[PlainEdge], routers: Sequence[Router], numbers: Mapping[str, int]
 ) -> dict[int, list[int]]:
-    """Per node, sets of alternatives: one member of each set may be taken at once."""
+    """Per node, sets of alternatives: one member each may be taken at once."""
     fixed: dict[int, dict[int, None]] = {}
     tried: dict[int, int] = {}
     conditional = {edge.source for edge in edges if edge.when is not None}
@@ -95,14 +94,12 @@ def _choices(
 
 
 def _all_but_each(sets: list[int]) -> list[int]:
-    """For each set, the union of all the others."""
     before = accumulate(sets[:-1], int.__or__, initial=0)
     after = list(accumulate(reversed(sets[1:]), int.__or__, initial=0))
     return [left | right for left, right in zip(before, reversed(after), strict=True)]
 
 
 def _follow(ways: list[int], met: list[int]) -> None:
-    """Add to ``met`` whatever follows two nodes that may meet."""
     fresh = list(met)
     waiting = deque(number for number, others in enumerate(fresh) if others)
     targets = [tuple(_bits(way)) for way in ways]

@@ -1,4 +1,4 @@
-"""When a graph is run by the clock: the description of a schedule, and its ticks.
+"""When a graph is run by the clock: a schedule's description, and its ticks.
 
 Rules:
 
@@ -44,8 +44,7 @@ _WINDOWS = (_HOUR, 48 * _HOUR, 1500 * _HOUR, 1_000_000 * _HOUR)
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a graph, as it was declared; times are in microseconds since 1970.
 
-    ``input`` is that of each run, or a function of the tick, a datetime in the schedule's time
-    zone, that returns it.
+    ``input`` is each run's, or a function of the tick, a datetime in the schedule's time zone.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = "none"
 
     def __post_init__(self) -> None:
-        """Refuse what has no ticks."""
         given: tuple[tuple[str, str, Any], ...] = (
             ("overlap", self.overlap, Overlap),
             ("catch_up", self.catch_up, CatchUp),
@@ -76,22 +74,19 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def definition(self) -> str:
-        """When it fires, and how, as text: a schedule with another one is another schedule."""
+        """The schedule's definition as text: a different one is another schedule."""
         return f"{self.described} overlap={self.overlap} catch_up={self.catch_up}"
 
     @property
     def described(self) -> str:
-        """When it fires, as text."""
         if isinstance(self.when, timedelta):
             return f"every {self.when.total_seconds():g} s"
         return f"{' '.join(self.when.split())} {self.tz}"
 
     def after(self, time: int) -> int:
-        """The first tick after a time."""
         return next(self.ticks(time))
 
     def ticks(self, after: int) -> Iterator[int]:
-        """The ticks after a time, in order."""
         if isinstance(self.when, timedelta):
             period = self.when // _MICROSECOND
             tick = after // period * period
@@ -106,7 +101,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
                 yield tick
 
     def latest(self, tick: int, now: int) -> int:
-        """The newest tick that has come by now, if ``tick`` is one that has."""
+        """The newest tick that has come, if ``tick`` has."""
         if isinstance(self.when, timedelta):
             period = self.when // _MICROSECOND
             return max(tick, now // period * period)
@@ -118,14 +113,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return tick
 
     def thread(self, tick: int) -> str:
-        """The thread of a firing."""
         short = isinstance(self.when, timedelta) and self.when % timedelta(seconds=1)
         form = "milliseconds" if short else "seconds"
         time = to_datetime(tick).isoformat(timespec=form).replace("+00:00", "Z")
         return own_name("tick", f"{self.name}@{time}")
 
     def input_at(self, tick: int) -> Any:
-        """The input of a firing."""
         if not callable(self.input):
             return self.input
         make = cast("Callable[[datetime], Any]", self.input)
@@ -133,7 +126,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule and what has become of it in a store.
+    """A schedule and its state in a store.
 
     ``status`` is ``new`` if no worker has seen it, ``active``, ``paused``, ``failing`` if its last
     firing could not be started and is tried again, or ``held`` if it needs a ``resume``.

@@ -4,7 +4,7 @@ Rules:
 
 - Internally a state is a plain dict from channel to value. Users get it in their own type.
 - Reading constructs nothing: ``view`` runs no user code.
-- A state that cannot be constructed is refused before the step that made it is committed.
+- An invalid state is refused before its step is committed.
 - A channel is last-write-wins unless it is annotated with a reducer.
 """
 
@@ -41,7 +41,7 @@ _KEEPS_TYPE: Final = frozenset({"last", "append", "merge", "union"})
 
 
 def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
-    """What is wrong with these values, each with its path; no value is in it."""
+    """Mismatches with their paths; no value is included."""
     found: list[str] = []
     for name, value in values.items():
         if name not in declared:
@@ -55,9 +55,9 @@ def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
 
 
 def recorded_misfits(manifest: Manifest, values: Mapping[str, Any]) -> list[str]:
-    """What is wrong with these values by what a stored manifest says of their types, at any depth.
+    """Mismatches between values and a stored manifest's types, at any depth.
 
-    What a channel with a reducer of the user's holds is not known.
+    The value of a channel with a custom reducer is not known.
     """
     declared: _Declared = {channel.name: (channel.type, None) for channel in manifest.channels}
     types = {found.name: found for found in manifest.types or ()}
@@ -89,7 +89,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held_classes(self) -> tuple[type, ...] | None:
-        """The classes of values that the channel may hold; ``None``: anything."""
+        """Classes of allowed values; ``None``: anything."""
         if self.reducer is LAST:
             return self.classes
         empty, declared = self.reducer.empty, fitting_classes(self.annotation)
@@ -98,13 +98,12 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         return (*declared, empty)
 
     def info(self) -> ChannelInfo:
-        """What the manifest says of this channel."""
         former = self.former or UNSET
         return ChannelInfo(self.name, self.type_name, self.reducer.name, self.optional, former)
 
 
 class InputSchema(msgspec.Struct, frozen=True):
-    """The declared input of a graph: its keys in order, each with its type, and those required."""
+    """A graph's declared input: its keys in order, each with its type, and those required."""
 
     name: str
     annotations: Mapping[str, Any]
@@ -124,12 +123,12 @@ class InputSchema(msgspec.Struct, frozen=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True):
-    """The channels of a state, and the way between a dict of values and the user's type.
+    """A state's channels, and the way between a dict of values and the user's type.
 
-    ``is_guarded`` says that constructing a state runs user code, which may refuse it. ``prepares``
-    are the channels whose reducers complete updates before they are stored. ``input`` is what an
-    input must have, and ``output`` the keys that a result shows, if they are declared. Neither is
-    part of the manifest: a paused thread is past its input.
+    ``is_guarded`` says constructing a state runs user code, which may refuse it. ``prepares``
+    are the channels whose reducers complete updates before they are stored. ``input`` declares the
+    required input, and ``output`` the keys a result shows. Neither is part of the manifest: a
+    paused thread is past its input.
     """
 
     state_type: Any
@@ -142,11 +141,9 @@ class StateSchema(msgspec.Struct, frozen=True):
     output: tuple[str, ...] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """The values of a state to which nothing was written yet."""
         return {name: make() for name, make in self.defaults.items()} if self.defaults else {}
 
     def complete(self, values: dict[str, Any]) -> dict[str, Any]:
-        """``values`` with the defaults of channels that are not there (added since, perhaps)."""
         missing = {name: make() for name, make in self.defaults.items() if name not in values}
         return {**missing, **values} if missing else values
 
@@ -157,13 +154,13 @@ class StateSchema(msgspec.Struct, frozen=True):
         return construct(self.state_type, self.form, values)
 
     def view(self, values: dict[str, Any]) -> Any:
-        """The state for reading a thread: no user code is run."""
+        """The state for reading a thread: runs no user code."""
         if self.form == "typed-dict":
             return dict(values)
         return put_together(self.state_type, self.form, values)
 
     def refusal_of(self, values: dict[str, Any]) -> Exception | None:
-        """What the state's own code raises if a state is made of these values, if it does."""
+        """The error the state's own code raises for these values, if any."""
         if self.is_guarded:
             try:
                 self.present(values)
@@ -172,7 +169,7 @@ class StateSchema(msgspec.Struct, frozen=True):
         return None
 
     def misfits(self, values: Mapping[str, Any]) -> list[str]:
-        """What is wrong with values that are to be run on: unknown, missing, of a wrong type."""
+        """Problems with values to run on: unknown, missing, or wrongly typed."""
         declared = {
             name: (channel.type_name, channel.held_classes)
             for name, channel in self.channels.items()
@@ -183,11 +180,10 @@ class StateSchema(msgspec.Struct, frozen=True):
         ]
 
     def fields_of(self, state: Any) -> dict[str, Any]:
-        """The values of an instance of the state's own class."""
         return {name: getattr(state, name) for name in self.channels}
 
     def read_input(self, given: Any) -> dict[str, Any]:
-        """An input as an update: a mapping of channels, or an instance of the state."""
+        """An input as an update: a mapping of channels, or a state instance."""
         if self.form != "typed-dict" and isinstance(given, self.state_type):
             return self.fields_of(given)
         state = self.state_type.__name__
@@ -203,21 +199,20 @@ class StateSchema(msgspec.Struct, frozen=True):
         return update
 
     def start_input(self, given: Any) -> dict[str, Any]:
-        """``read_input`` for the input of a run, which must be as declared."""
+        """``read_input`` for a run's input, which must be as declared."""
         update = self.read_input(given)
         if self.input is not None:
             self.input.refuse_misfit(update)
         return update
 
     def missing(self, values: Mapping[str, Any]) -> list[str]:
-        """Fields that must have a value before the state can be presented, and have none."""
         if self.form == "typed-dict":
             return []
         return [name for name in self.channels if name not in values]
 
 
 def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
-    """Read the channels of a class; ``UnreadableState`` says why it cannot be one."""
+    """Read a class's channels; ``UnreadableState`` explains a refusal."""
     form, fields = read_fields(state_type, local_names)
     channels = {field.name: _channel(field) for field in fields}
     defaults = {
@@ -234,7 +229,7 @@ def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
 
 
 def read_input_schema(input_type: Any, local_names: Mapping[str, Any]) -> InputSchema:
-    """Read the keys of an input class; ``UnreadableState`` says why it cannot be one."""
+    """Read an input class's keys; ``UnreadableState`` explains a refusal."""
     _, fields = read_fields(input_type, local_names)
     required = tuple(one.name for one in fields if one.required and one.default is None)
     annotations = {one.name: one.annotation for one in fields}

@@ -1,4 +1,4 @@
-"""What nodes and routers may return besides updates and names: ``Send`` and ``Command``."""
+"""Return values besides updates and names: ``Send`` and ``Command``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Run ``node`` once in the next step, with ``update`` applied to the state that it receives.
+    """Run ``node`` once in the next step, with ``update`` applied to the state it receives.
 
     Several of them, also to one node, run in parallel; each is a separate task.
     """
@@ -27,7 +27,7 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
     """An update together with the next nodes; ``goto`` replaces the node's edges.
 
     Annotate the node with ``Command[Literal["a", "b"]]``, or declare it with
-    ``goto=["a", "b"]``, so that the graph knows where it may lead.
+    ``goto=["a", "b"]``, so the graph knows where it may lead.
     """
 
     update: Any = None
@@ -46,14 +46,13 @@ class Beyond(msgspec.Struct, frozen=True):
 
 
 class Map(msgspec.Struct, frozen=True):
-    """A router: one task for each member of a list in the state."""
+    """A router: one task per list member."""
 
     node: str
     over: str | Callable[[Any], Sequence[Any]]
     item: str
 
     def __call__(self, state: Any) -> list[Send] | Beyond:
-        """The tasks for this state."""
         over = self.over
         members: Sequence[Any]
         if callable(over):

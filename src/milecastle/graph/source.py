@@ -1,8 +1,8 @@
 """Reading a function's own source: which keys it returns, which node names a router returns.
 
-Only literals count, a variable that holds nothing else, and module constants as names of nodes.
-What cannot be determined is checked at run time. Nothing here ever runs the user's code, and
-decorators are not looked through: they may return something else than what they wrap.
+Only literals count, a variable holding nothing else, and module constants as names of nodes.
+Everything else is checked at run time. Nothing here ever runs the user's code, and decorators are
+not looked through: they may return something other than the function they wrap.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from milecastle.graph.state_types import is_union, unfolded
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """Literals that a function returns, each with its place. ``complete``: there is nothing else.
+    """Literals a function returns, each with its place. ``complete``: there is nothing else.
 
     ``together`` holds the names of each list that is returned, ``sends`` those in a ``Send``.
-    ``several`` says that there are lists whose members are not all known.
+    ``several`` says there are lists whose members are not all known.
     """
 
     names: Mapping[str, Place]
@@ -46,7 +46,6 @@ _UNKNOWN = Returned({}, complete=False)
 
 
 def returned_keys(function: Callable[..., Any]) -> Returned:
-    """The keys of the dicts that the function returns."""
     source = _read(function)
     if source is None:
         return _UNKNOWN
@@ -62,7 +61,6 @@ def returned_keys(function: Callable[..., Any]) -> Returned:
 
 
 def _keys(values: list[ast.expr]) -> Iterator[ast.expr | None]:
-    """The keys of dicts; ``None`` for what is unknown."""
     for value in values:
         if isinstance(value, ast.Dict):
             yield from value.keys
@@ -71,7 +69,6 @@ def _keys(values: list[ast.expr]) -> Iterator[ast.expr | None]:
 
 
 def returned_names(function: Callable[..., Any]) -> Returned:
-    """The strings that a router returns, alone or in a list."""
     source = _read(function)
     if source is None:
         return _UNKNOWN
@@ -98,7 +95,7 @@ def returned_names(function: Callable[..., Any]) -> Returned:
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """The source of one function. Its first line is line 1 + ``offset`` of the file."""
+    """One function's source. Its first line is line 1 + ``offset`` in the file."""
 
     node: _Function
     file: str
@@ -106,7 +103,6 @@ class _Source(msgspec.Struct, frozen=True):
     constants: Mapping[str, Any]
 
     def returned(self) -> Iterator[ast.expr]:
-        """What the function returns, both sides of an ``a if b else c`` separately."""
         if isinstance(self.node, ast.Lambda):
             yield from _sides(self.node.body)
             return
@@ -115,7 +111,6 @@ class _Source(msgspec.Struct, frozen=True):
                 yield from _sides(statement.value)
 
     def assigned(self, value: ast.expr) -> list[ast.expr]:
-        """What is returned, or the dicts that it holds if it is a variable of dicts alone."""
         if not isinstance(value, ast.Name):
             return [value]
         nodes = [node for node in ast.walk(self.node) if not isinstance(node, ast.Return)]
@@ -131,7 +126,6 @@ class _Source(msgspec.Struct, frozen=True):
         return list(held) if held and len(uses) == len(held) + returns else [value]
 
     def name(self, value: ast.expr) -> str | None:
-        """A string that is written out, or that a constant of the module holds; a ``Send``'s."""
         if isinstance(value, ast.Call) and value.args and _called(value.func) == "Send":
             return self.name(value.args[0])
         if isinstance(value, ast.Name):
@@ -146,7 +140,6 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 def _called(function: ast.expr) -> str:
-    """The last part of the name of what is called."""
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
@@ -165,7 +158,7 @@ def _sides(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def _statements(function: ast.AST) -> Iterator[ast.AST]:
-    """Everything inside a function that is not inside another one, from top to bottom."""
+    """Statements inside a function but not in a nested one, top to bottom."""
     for child in ast.iter_child_nodes(function):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
@@ -221,7 +214,7 @@ def _find(tree: ast.Module, code: CodeType, offset: int) -> _Function | None:
 
 
 def _extent(code: CodeType, offset: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the code begins and ends, as line and column of the block that was read."""
+    """Where the code begins and ends, as line and column in the block read."""
     known = [place for place in code.co_positions() if place[3]]
     begins = [(line - offset, column) for line, _, column, _ in known if line and column]
     ends = [(line - offset, column) for _, line, _, column in known if line and column]
@@ -237,7 +230,7 @@ def _end(value: ast.expr) -> tuple[int, int]:
 
 
 def with_targets(router: Router, returned: Returned, local_names: Mapping[str, Any]) -> Router:
-    """The router with all its known targets; they stay empty if none are known."""
+    """The router with all its known targets; empty if none are known."""
     hint = _return_hint(router.function, local_names)
     targets = router.targets
     if not router.declared:
@@ -253,7 +246,6 @@ def with_targets(router: Router, returned: Returned, local_names: Mapping[str, A
 
 
 def goto_of(function: Any, local_names: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where the ``Command`` of a node may lead, by its annotation: ``Command[Literal[...]]``."""
     hint = unfolded(_return_hint(function, local_names))
     parts = get_args(hint) if is_union(get_origin(hint)) else (hint,)
     return tuple(
@@ -266,7 +258,6 @@ def goto_of(function: Any, local_names: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _return_hint(function: Any, local_names: Mapping[str, Any]) -> Any:
-    """The return annotation, resolved without the others: those may be harder to resolve."""
     plain = plain_function(function)
     annotations: dict[str, Any] = getattr(plain, "__annotations__", {})
     holder: Any = SimpleNamespace(__annotations__={"return": annotations.get("return")})
@@ -278,7 +269,7 @@ def _return_hint(function: Any, local_names: Mapping[str, Any]) -> Any:
 
 
 def _literals(hint: Any) -> tuple[str, ...]:
-    """The names in a ``Literal``, or in lists and unions of them; none if anything else is in."""
+    """Names in a ``Literal``, or in lists and unions of them; none if anything else is in."""
     hint = unfolded(hint)
     origin = get_origin(hint)
     if origin is Literal:
@@ -291,13 +282,12 @@ def _literals(hint: Any) -> tuple[str, ...]:
 
 
 def _is_send(hint: Any) -> bool:
-    """Whether nothing but a ``Send``, or a list of them, may be returned."""
+    """True if only a ``Send``, or a list of them, may be returned."""
     hint = unfolded(hint)
     return hint is Send or (_is_list(hint) and get_args(hint)[:1] == (Send,))
 
 
 def _is_list(hint: Any) -> bool:
-    """Whether a list of names may be returned."""
     hint = unfolded(hint)
     origin = get_origin(hint)
     if is_union(origin):

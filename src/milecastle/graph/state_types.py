@@ -1,11 +1,11 @@
-"""How the classes of a state are read: fields, reducers, names of types, the types inside.
+"""Reading a state's classes: fields, reducers, type names, the types inside.
 
 A state is a TypedDict, a dataclass or a pydantic model. pydantic is never imported here: if the
 state is one of its models, its author has done so. Names of types are the same in every process.
 An annotation is the user's code: one that cannot be resolved is left as it is written.
 
 Reading a thread must not run code of the user's: a state is then put together field by field. A
-node, or the caller of a run, gets one that was constructed.
+node, or a run's caller, gets one that was constructed.
 """
 
 from __future__ import annotations
@@ -45,17 +45,15 @@ _WIDENED: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex
 
 
 def is_typed_dict(annotation: object) -> bool:
-    """Whether this is a TypedDict class (of ``typing`` or ``typing_extensions``)."""
     return isinstance(annotation, type) and hasattr(annotation, "__required_keys__")
 
 
 def is_union(origin: object) -> bool:
-    """Whether this is the origin of a union, in either spelling."""
     return origin is Union or origin is types.UnionType
 
 
 def unfolded(annotation: Any) -> Any:
-    """The type that a ``type`` alias names; anything else is returned as it is."""
+    """The type behind a ``type`` alias; anything else is returned unchanged."""
     while type(annotation).__name__ == "TypeAliasType":
         annotation = annotation.__value__
     return annotation
@@ -70,7 +68,6 @@ def type_name(annotation: object) -> str:
 
 
 def _name(annotation: Any, aliases: tuple[object, ...]) -> str:
-    """``aliases`` are those that are being unfolded: one may well refer to itself."""
     if type(annotation).__name__ == "TypeAliasType" and annotation not in aliases:
         return _name(annotation.__value__, (*aliases, annotation))
     if annotation is None or annotation is type(None):
@@ -115,7 +112,7 @@ def _literal_name(value: object) -> str:
 def fitting_classes(annotation: Any) -> tuple[type, ...] | None:
     """The classes whose instances fit, looking no deeper than the outermost type.
 
-    ``None`` means that anything matches, or that it is unknown.
+    ``None`` means anything matches, or that it is unknown.
     """
     annotation = unfolded(annotation)
     origin = get_origin(annotation)
@@ -162,11 +159,11 @@ _QUALIFIERS = {"Required", "NotRequired", "ReadOnly", "Final"}
 
 
 class UnreadableState(Exception):
-    """This class cannot serve as a state; the message says why. Never leaves ``compile()``."""
+    """This class cannot be a state; the message explains why. Never leaves ``compile()``."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A field as its class declares it, its annotation bare of reducer and qualifiers."""
+    """A declared field, its annotation without reducer and qualifiers."""
 
     name: str
     annotation: Any
@@ -177,7 +174,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_fields(state_type: Any, local_names: Mapping[str, Any]) -> tuple[Form, list[Field]]:
-    """The form of a state class and its fields; ``UnreadableState`` says why it has none."""
+    """A state class's form and fields; ``UnreadableState`` explains a refusal."""
     form = _form_of(state_type)
     readers = {"typed-dict": _typed_dict, "dataclass": _dataclass, "pydantic": _pydantic}
     try:
@@ -244,7 +241,6 @@ def _dataclass(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Fiel
 
 
 def _check_constructor(state_type: Any, names: list[str]) -> None:
-    """A state is made from its channels, all of them and nothing else."""
     import inspect
 
     try:
@@ -279,7 +275,6 @@ def _pydantic(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Field
 
 
 def _former(hint: Any) -> tuple[str, ...]:
-    """The former names of a field, by its annotation."""
     extras = peeled(hint)[1]
     return tuple(name for one in extras if isinstance(one, FormerNames) for name in one.names)
 
@@ -296,7 +291,7 @@ def _hints(state_type: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def peeled(hint: Any) -> tuple[Any, list[Any], bool | None]:
-    """The bare annotation, its extras, and whether it was marked required (``None``: unmarked)."""
+    """The bare annotation, its extras, and True if marked required (``None``: unmarked)."""
     extras: list[Any] = []
     required: bool | None = None
     hint = unfolded(hint)
@@ -312,7 +307,6 @@ def peeled(hint: Any) -> tuple[Any, list[Any], bool | None]:
 def _unwrap(
     name: str, hint: Any, *, has_defaults: bool = False
 ) -> tuple[Any, Reducer, bool | None]:
-    """The bare annotation, its reducer, and whether it was marked required."""
     hint, extras, required = peeled(hint)
     if has_defaults and any(isinstance(extra, Initial) for extra in extras):
         raise UnreadableState(f"'{name}' has initial(...), which is for TypedDicts: use a default")
@@ -329,7 +323,6 @@ def _qualifier(origin: Any) -> str | None:
 
 
 def _reducers_in(name: str, extras: Iterable[Any]) -> Iterator[Reducer]:
-    """The reducers among the extras of an annotation; most extras mean nothing to us."""
     import inspect
 
     for extra in extras:
@@ -360,7 +353,6 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _refuse_inner_reducers(name: str, hint: Any) -> None:
-    """A reducer further in, as in ``Annotated[list[str], append] | None``, would do nothing."""
     for part in get_args(hint):
         if get_origin(part) is Annotated and any(map(_is_builtin, part.__metadata__)):
             raise UnreadableState(
@@ -374,14 +366,14 @@ def _is_builtin(extra: object) -> bool:
 
 
 def construct(state_type: Any, form: Form, values: Mapping[str, Any]) -> Any:
-    """The state by its constructor, which may refuse the values with anything at all."""
+    """Construct the state; its constructor may raise anything."""
     if form == "pydantic":
         return state_type.model_construct(**values)
     return state_type(**values)
 
 
 def put_together(state_type: Any, form: Form, values: Mapping[str, Any]) -> Any:
-    """The state with these fields; what its constructor would add to them is not there."""
+    """A state with these fields, without its constructor's additions."""
     made: Any = object.__new__(state_type)
     if form == "pydantic":
         private = {
@@ -400,7 +392,7 @@ def put_together(state_type: Any, form: Form, values: Mapping[str, Any]) -> Any:
 
 
 def runs_code(state_type: Any, form: Form) -> bool:
-    """Whether constructing a state runs code of the user's, which may refuse the values."""
+    """True if constructing a state runs user code, which may refuse the values."""
     if form == "typed-dict":
         return False
     if form == "pydantic":
@@ -414,14 +406,12 @@ def runs_code(state_type: Any, form: Form) -> bool:
 
 
 def _is_generated(base: type, name: str) -> bool:
-    """Whether ``dataclass`` wrote this method."""
     function: Any = vars(base)[name]
     code = getattr(function, "__code__", None)
     return "__dataclass_fields__" in vars(base) and getattr(code, "co_filename", "") == "<string>"
 
 
 def describe_types(annotations: Iterable[object]) -> tuple[TypeInfo, ...]:
-    """The types with fields that annotations mention, by name."""
     fields: dict[type, list[_Field]] = {}
 
     def inside(cls: type) -> list[object]:
@@ -436,7 +426,6 @@ def describe_types(annotations: Iterable[object]) -> tuple[TypeInfo, ...]:
 
 
 def _kind_of(cls: Any) -> TypeKind:
-    """How values of a class that has fields are stored."""
     if is_typed_dict(cls):
         return "dict"
     if issubclass(cls, Enum):

@@ -1,9 +1,8 @@
-"""The frozen parts of a graph: what is declared, nodes, subgraphs, the compiled graph.
+"""A graph's frozen parts: declarations, nodes, subgraphs, the compiled graph.
 
-A subgraph is a compiled graph that is a node of another. What leads in and out, unless ``give``
-and ``take`` say otherwise: the subgraph is given the keys that both states have; what it changed
-in them is its update. For a key with a reducer that is what it added: the end of a list, the
-changed entries of a dict.
+A subgraph is a compiled graph used as a node in another. Input and output, unless ``give`` and
+``take`` say otherwise: the subgraph is given the keys both states have; its changes to them are its
+update. For a key with a reducer that is what it added: a list's end, the changed entries of a dict.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from milecastle.model.reducers import Reducer, add, append, maximum, merge, mini
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What was declared of a node.
+    """A node's declared policy.
 
     ``limit`` is how many tasks of this node run at once. ``on_error`` names the node that runs
-    instead of what comes next when this one has failed for good. ``defer`` waits until no other
-    node is left to run. ``goto`` are the nodes that a ``Command`` may lead to. ``give`` and
-    ``take`` lead into a subgraph and out of it. ``run_on`` says where its tasks run, if not here.
+    instead of the next one when this one has failed for good. ``defer`` waits until no other node
+    is left to run. ``goto`` are the nodes a ``Command`` may lead to. ``give`` and ``take`` lead
+    into a subgraph and out of it. ``run_on`` says where its tasks run, if not here.
     ``renamed_from`` are its former names.
     """
 
@@ -65,17 +64,16 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_simple(self) -> bool:
-        """Whether the node is run once and either returns or fails."""
         options = (self.retry, self.timeout, self.on_error, self.run_on)
         return all(option is None for option in options)
 
     @property
     def attempts(self) -> Retry | None:
-        """How often a task is tried: as declared, or ``ELSEWHERE`` if its process may be lost."""
+        """Attempts per task: as declared, or ``ELSEWHERE`` if its process may be lost."""
         return self.retry if self.retry is not None or self.run_on is None else ELSEWHERE
 
     def is_retried(self, error: BaseException) -> bool:
-        """Whether a task is tried again after this error, if it has attempts left."""
+        """True if a task is retried after this error, given attempts left."""
         if self.run_on is not None and isinstance(error, ProcessLost):
             return True
         return self.retry is not None and isinstance(error, (*self.retry.errors, NodeTimeout))
@@ -88,7 +86,6 @@ ELSEWHERE: Final = Retry(attempts=3, delay=0.2)
 
 
 def read_retry(given: object) -> Retry | None:
-    """``retry=3`` is short for ``retry=Retry(attempts=3)``."""
     if given is None or isinstance(given, Retry):
         return given
     if _is_number(given, int):
@@ -97,7 +94,6 @@ def read_retry(given: object) -> Retry | None:
 
 
 def read_timeout(given: object) -> Timeout | None:
-    """``timeout=30`` is short for ``timeout=Timeout(run=30)``."""
     if given is None or isinstance(given, Timeout):
         return given
     if _is_number(given, int, float):
@@ -110,15 +106,15 @@ def _is_number(given: object, *kinds: type) -> bool:
 
 
 def _said(given: object) -> str:
-    """What was given, in words: a number or a text as it is, everything else by its type."""
+    """The given value in words: a number or text itself, anything else by its type."""
     return repr(given) if isinstance(given, int | float | str) else type(given).__name__
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it is run. ``parameters`` pairs each parameter with what is injected into it.
+    """A node as it is run. ``parameters`` pairs each parameter with its injected value.
 
     The first ``leading`` of them are passed by position. ``positional`` is true for the common
-    case of a function of the state alone. ``simple`` is true for a node that is called once and
+    case of a function of the state alone. ``simple`` is true for a node called once and
     either returns or fails; a ``subgraph`` is not called at all. ``attempts`` are its policy's.
     """
 
@@ -137,11 +133,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """The version that its author declared."""
         return self.policy.version
 
     def calling(self, function: Callable[..., Any]) -> Node:
-        """The node with another function, which takes ``state``, ``config`` and ``ctx`` by name."""
         parameters = (("state", "state"), ("config", "config"), ("ctx", "ctx"))
         policy = msgspec.structs.replace(self.policy, run_on=None)  # it is called here
         return msgspec.structs.replace(
@@ -155,7 +149,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def call(self, state: Any, config: Any, context: Any) -> Any:
-        """Call the function; an async one gives its coroutine."""
+        """Call the function; an async one returns its coroutine."""
         if self.positional:
             return self.function(state)
         given = {"state": state, "config": config, "ctx": context, "name": self.name}
@@ -168,7 +162,7 @@ _MISSING = object()
 
 
 class Subgraph(msgspec.Struct, frozen=True):
-    """A graph as a node. ``interval`` is how often its own threads are saved."""
+    """A graph as a node. ``interval``: its threads are saved every so many steps."""
 
     graph: CompiledGraph
     parent: StateSchema
@@ -177,7 +171,6 @@ class Subgraph(msgspec.Struct, frozen=True):
     take: Callable[[Any], Any] | None = None
 
     def input(self, state: Any) -> Any:
-        """What the subgraph is given of the parent's state."""
         if self.give is not None:
             return self.give(state)
         values, schema = _values(self.parent, state), self.graph.schema
@@ -185,7 +178,6 @@ class Subgraph(msgspec.Struct, frozen=True):
         return {name: values[name] for name in names if name in values}
 
     def update(self, node: str, state: Any, values: Mapping[str, Any]) -> Any:
-        """The update of the parent's state that the subgraph's last state means."""
         if self.take is not None:
             return self.take(self.graph.schema.present(dict(values)))
         before = _values(self.parent, state)
@@ -205,12 +197,11 @@ class Subgraph(msgspec.Struct, frozen=True):
 
 
 def shared_keys(parent: StateSchema, child: StateSchema) -> list[str]:
-    """The keys that both states have."""
     return [name for name in parent.channels if name in child.channels]
 
 
 def unshareable_keys(parent: StateSchema, child: StateSchema) -> list[str]:
-    """Shared keys whose reducer is the user's own: what was added to them cannot be determined."""
+    """Shared keys with a custom reducer: additions cannot be determined."""
     return [
         name
         for name in shared_keys(parent, child)
@@ -239,7 +230,7 @@ def _added(node: str, channel: Channel, old: Any, new: Any) -> Any:
 
 
 def _adder(reducer: Reducer) -> Callable[[Any, Any], Any] | None:
-    """What determines what was added to a channel; ``None`` for a custom reducer."""
+    """Function finding additions to a channel; ``None`` for a custom reducer."""
     if isinstance(reducer.function, Upsert):
         added = reducer.function.added
         return lambda old, new: added(old, new) or _MISSING
@@ -247,7 +238,6 @@ def _adder(reducer: Reducer) -> Callable[[Any, Any], Any] | None:
 
 
 def _tail(old: Any, new: Any) -> Any:
-    """The end of a sequence, if its beginning is as it was."""
     count = len(old)
     if new[:count] != old:
         return None
@@ -287,7 +277,7 @@ _ADDED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     """A graph that passed every check. ``order`` ranks nodes as they were declared.
 
-    ``gotos`` are the nodes that each node may lead to by whatever way.
+    ``gotos`` are the nodes each node may lead to by whatever way.
     """
 
     name: str
@@ -307,7 +297,7 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_placed(self) -> bool:
-        """Whether a node of it, or of its subgraphs, runs elsewhere."""
+        """True if a node in it, or in a subgraph, runs elsewhere."""
         return any(
             node.policy.run_on is not None or (node.subgraph and node.subgraph.graph.is_placed)
             for node in self.nodes.values()
@@ -324,9 +314,9 @@ class NodeDeclaration(msgspec.Struct, frozen=True):
 
 
 class Declared(msgspec.Struct):
-    """Everything that was declared, in order.
+    """All declarations, in order.
 
-    ``local_names`` are what the annotations of a state written inside a function may refer to.
+    ``local_names`` are the names annotations of a state written inside a function may refer to.
     ``input_type`` and ``output_type`` declare some of its keys.
     """
 

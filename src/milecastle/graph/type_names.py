@@ -1,6 +1,6 @@
 """Checking values against the names of their types, as a manifest has them.
 
-Without the classes, only names can be compared: what a name does not tell is not refused.
+Without the classes, only names can be compared: anything a name does not tell is not refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WrongType = tuple[str, str, str]
 def misfit_of(
     value: object, declared: str, types: Types, path: str, depth: int = 0
 ) -> WrongType | None:
-    """The first value inside of ``value`` that does not match; no value is in it."""
+    """First mismatch inside ``value``; no value is included."""
     first: WrongType | None = None
     for member in _split(declared, "|"):
         found = _against(value, member, types, path, depth)
@@ -54,7 +54,6 @@ def misfit_of(
 
 
 def _against(value: Any, member: str, types: Types, path: str, depth: int) -> WrongType | None:
-    """``value`` against a type that is not a union."""
     name, _, rest = member.partition("[")
     arguments = _split(rest.removesuffix("]"), ",") if rest else ()
     wrong = path, type(value).__name__, member
@@ -91,7 +90,6 @@ def _fields(value: Any, described: TypeInfo) -> Iterator[tuple[str, object, str]
 
 
 def _items(value: Any, name: str, arguments: tuple[str, ...]) -> Iterator[tuple[str, object, str]]:
-    """The items of a container, each with its path segment and its declared type."""
     if name in ("list", "set", "frozenset") and len(arguments) == 1:
         items = cast("Iterable[object]", value)
         yield from ((f"[{at}]", item, arguments[0]) for at, item in enumerate(items))
@@ -108,7 +106,6 @@ def _items(value: Any, name: str, arguments: tuple[str, ...]) -> Iterator[tuple[
 
 @lru_cache(maxsize=1024)
 def _split(text: str, separator: str) -> tuple[str, ...]:
-    """The parts of a name between separators that are not inside of brackets or quotes."""
     parts, depth, quote, escaped = [""], 0, "", False
     for character in text:
         if quote:

@@ -5,18 +5,18 @@ MC110     an edge, router or interrupt names a node that is not there
 MC111     a node that nothing leads to
 MC112     a node from which no way leads to an end
 MC113     two nodes with one name
-MC114     a router returns a node that it did not declare
-MC115     a node returns a key that the state does not have
-MC116     two parallel writers of a channel that has no reducer
+MC114     a router returns a node it did not declare
+MC115     a node returns a key the state does not have
+MC116     two parallel writers of a channel with no reducer
 MC117     no entry point
 MC118     a function that cannot be a node
 MC119     an edge that is never tried
 MC120     a class that cannot be a state
-MC121     a name that a node cannot have
+MC121     a name a node cannot have
 MC122     an edge into START or out of END
 MC123     a router whose targets are not known
 MC124     a subgraph whose state does not fit
-MC125     a key that a state cannot have
+MC125     a key a state cannot have
 MC126     nodes declare files, and the graph cannot be run over them
           (reported by ``StateGraph.compile``, if there is a workspace)
 MC127     a declared input or output that does not fit the state
@@ -59,7 +59,7 @@ _GUESSES = 20
 
 
 class Findings(msgspec.Struct):
-    """What was read, and the problems. ``routers`` are those declared, with their targets."""
+    """The parsed declarations, and the problems. ``routers`` have their targets."""
 
     schema: StateSchema | None = None
     nodes: dict[str, Node] = {}
@@ -69,11 +69,9 @@ class Findings(msgspec.Struct):
     guesses: int = 0
 
     def report(self, code: str, message: str, place: Place | None, suggestion: str) -> None:
-        """Add a problem."""
         self.problems.append(Problem(code, message, place, suggestion))
 
     def nearest(self, name: str, known: Iterable[str]) -> str | None:
-        """Which of the known names was probably meant."""
         self.guesses += 1
         if self.guesses > _GUESSES:
             return None
@@ -83,7 +81,6 @@ class Findings(msgspec.Struct):
 def read_declared(
     declaration: NodeDeclaration, local_names: Mapping[str, Any], findings: Findings
 ) -> None:
-    """Add a node to the findings, and the ways that its declaration opens."""
     graph = getattr(declaration.function, "graph", None)
     gotos = declaration.policy.goto
     if isinstance(graph, CompiledGraph):
@@ -201,7 +198,7 @@ def _never_asked(state: Any) -> Any:
 def examine(
     declared: Declared, interrupts: Iterable[str] = (), place: Place | None = None
 ) -> Findings:
-    """Read everything that was declared and collect every problem, in source order.
+    """Read all declarations and collect every problem, in source order.
 
     ``place`` is where ``interrupts`` were given.
     """
@@ -273,7 +270,7 @@ def _read_part(what: str, part: Any, declared: Declared, findings: Findings) -> 
 
 
 def _check_schedules(declared: Declared, findings: Findings, schema: StateSchema) -> None:
-    """The input of a schedule is known before it fires, unless a function makes it."""
+    """A schedule's input is known before it fires, unless a function makes it."""
     for schedule in declared.schedules:
         if not callable(schedule.input):
             try:
@@ -307,7 +304,6 @@ def _read_nodes(declared: Declared, findings: Findings) -> None:
 
 
 def _check_former_names(declared: Declared, findings: Findings) -> None:
-    """What was stored under a former name has one new name."""
     nodes = [(one.name, one.policy.renamed_from, one.place) for one in findings.nodes.values()]
     channels = findings.schema.channels.values() if findings.schema else ()
     keys = [(one.name, one.former, declared.place) for one in channels]
@@ -386,7 +382,6 @@ def _ways(declared: Declared, findings: Findings) -> Iterator[tuple[str, str, Pl
 
 
 def _check_names(declared: Declared, findings: Findings) -> dict[str, str]:
-    """Report unknown names; what each was probably meant to be."""
     known = dict.fromkeys([*(declaration.name for declaration in declared.nodes), START, END])
     mentions: dict[tuple[str, Place | None, str], None] = {}
     for edge in declared.edges:

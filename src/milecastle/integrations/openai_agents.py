@@ -2,10 +2,10 @@
 
 Rules:
 
-- A session is a thread; each change is one commit that follows the head it has read. A writer that
+- A session is a thread; each change is one commit following the head it has read. A writer that
   lost the race reads again: no item is lost, and none is returned by two ``pop_item``.
 - In a node, a session is read as the node saw it first, and a change is made once: its checkpoint
-  carries a mark of the task, by which a node that runs again finds what it has done.
+  carries a mark of the task, by which a node running again finds its change.
 - Everything is stored as plain data; nothing that is read is imported or called.
 """
 
@@ -39,7 +39,7 @@ _RESPONSE: Final = TypeAdapter(ModelResponse)
 
 
 class ThreadSession:
-    """A ``Session`` of the SDK in the thread ``session@@<session_id>`` of a store."""
+    """An SDK ``Session`` in the store's thread ``session@@<session_id>``."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ThreadSession:
             return result
 
     def _found(self, mark: str, since: int) -> tuple[bool, str | None]:
-        """Whether a change with this mark was made, and the checkpoint that it followed."""
+        """True if a change with this mark was made, and the checkpoint it followed."""
         for entry in self._store.list_history(self._key):
             if entry.seq <= since:
                 break
@@ -137,7 +137,7 @@ class ThreadSession:
 
 
 class RunStates:
-    """Run states that wait for approval, each in the thread ``run@@<name>`` of a store."""
+    """Run states awaiting approval, each in the thread ``run@@<name>``."""
 
     def __init__(self, store: CheckpointStore, *, tenant: str = "default") -> None:
         self._store = store
@@ -148,7 +148,7 @@ class RunStates:
         await self._put(name, state.to_json(strict_context=True))
 
     async def load(self, name: str, agent: Agent[Any]) -> RunState[Any, Any] | None:
-        """The run state that was saved last; ``None`` if there is none."""
+        """The last saved run state; ``None`` if there is none."""
         found = await off_loop(self._store.get_latest, self._key(name))
         state = found.state["state"] if found else None
         return None if state is None else await RunState.from_json(agent, state)
@@ -171,7 +171,6 @@ class RecordedModel(Model):
         self._model = model
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
-        """The recorded response to this input, or that of the model."""
         call = partial(self._model.get_response, *args, **named)
         if running_task() is None:
             return await call()
@@ -194,7 +193,7 @@ class RecordedModel(Model):
 
 
 def record_tool(tool: FunctionTool) -> FunctionTool:
-    """A copy of a tool whose output is recorded, by the id of the call, in a node."""
+    """A copy of a tool with recorded output, by call id, in a node."""
     made, invoke = copy.copy(tool), tool.on_invoke_tool
 
     async def invoked(context: Any, arguments: str) -> Any:

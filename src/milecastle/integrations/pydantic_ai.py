@@ -4,10 +4,10 @@ Rules:
 
 - Inside a node, a call whose result is recorded for the task is not made again; the record ends
   with the step. Outside of nodes the agent works as without this.
-- A record is named by the agent's run, the operation, for a tool the id of the call, and a count.
-  None of these depends on the order in which parallel calls end. What a tool runs (another agent)
-  is counted below that tool.
-- Records are plain data: what Pydantic AI writes as JSON, and validates when it is read.
+- A record is named by the agent's run, the operation, for a tool the call's id, and a count. None
+  of these depends on the order in which parallel calls end. A tool's own calls (another agent) are
+  counted below that tool.
+- Records are plain data: Pydantic AI's JSON, validated when it is read.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["MilecastleDurability"]
 
 
 class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDepsT]):
-    """Records the model and tool calls of an agent that runs in a node of a graph.
+    """Records model and tool calls for an agent running in a node.
 
-    ``Agent(..., name="guide", capabilities=[MilecastleDurability()])``. A node that runs again,
+    ``Agent(..., name="guide", capabilities=[MilecastleDurability()])``. A node running again,
     after a crash, a retry or an answer, gets recorded results instead of making the calls again.
     """
 
@@ -57,11 +57,11 @@ class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDe
 
     @property
     def in_durable_context(self) -> bool:
-        """Whether a node runs here."""
+        """True inside a node."""
         return running_task() is not None
 
     def get_default_run_id(self) -> str | None:
-        """An id for a run of the agent: the same in every attempt of the task."""
+        """An id for the agent's run: the same in every attempt."""
         if not self.in_durable_context:
             return None
         ctx = current()
@@ -69,11 +69,11 @@ class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDe
         return f"{place}:{ctx.count(place)}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        """An id for the conversation, derived from that of the run."""
+        """An id for the conversation, derived from the run's."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     def get_durable_operation_backend(self) -> DurableOperationBackend[None]:
-        """What records a call."""
+        """Return the recorder for a call."""
         return _Records(
             agent_name=self.name,
             default_model_id=self.default_model_id,
@@ -82,8 +82,6 @@ class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDe
 
 
 class _Records(JournalCallableOperationBackend[None]):
-    """Makes a call, or returns what is recorded of it."""
-
     async def execute(
         self,
         *,
@@ -97,7 +95,6 @@ class _Records(JournalCallableOperationBackend[None]):
 
 
 def _call(operation_id: DurableOperationId, name: str, cache_key: tuple[object, ...]) -> str:
-    """The name of a call, wherever it is in the order of calls."""
     runs: list[RunContext[Any]] = [part for part in cache_key if isinstance(part, RunContext)]
     run_id = runs[0].run_id if runs else None
     call = f"{run_id or enclosing_call.get()}/{name}"

@@ -1,4 +1,4 @@
-"""Calls of agent libraries as records of the task: made once, then read."""
+"""Record agent libraries' calls in the task: made once, then read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ enclosing_call: Final[ContextVar[str]] = ContextVar("milecastle_enclosing_call",
 
 
 async def recorded(call: str, make: Callable[[], Awaitable[T]]) -> T:
-    """What is recorded of a call, or what it returns, which is then recorded.
+    """A call's record, or its result, which is then recorded.
 
     ``call`` names it whatever the order of calls is; those of the same name are counted. A question
     inside of it is refused: once the call is recorded, nobody would ask it, and its answer would be

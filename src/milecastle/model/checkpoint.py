@@ -1,4 +1,4 @@
-"""A checkpoint: the state of a thread after a step, and what it will run next.
+"""A checkpoint: a thread's state after a step, and its next nodes.
 
 ``Entry`` is the row in a store: opaque payload, a few columns. ``Checkpoint`` is the
 same with its state decoded. ``CheckpointMetadata`` is the same without any state.
@@ -31,11 +31,11 @@ SNAPSHOT: Literal[2] = 2
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One row of a thread's log.
 
-    ``kind`` says what the payload contains: this entry's updates (delta), the updates of every
-    entry after ``roll_seq`` of the entry before (rollup), or the whole state (snapshot).
-    The state here is the snapshot at ``base_seq``, then every rollup up to ``roll_seq``, then
-    every delta after it. For an entry that is a rollup or a snapshot, ``roll_seq == seq``.
-    ``route`` names nodes whose outgoing edges are still to be evaluated.
+    ``kind`` describes the payload: this entry's updates (delta), the updates of every entry after
+    ``roll_seq`` of the entry before (rollup), or the whole state (snapshot). The state here is the
+    snapshot at ``base_seq``, then every rollup up to ``roll_seq``, then every delta after it. For
+    an entry that is a rollup or a snapshot, ``roll_seq == seq``. ``route`` names nodes whose
+    outgoing edges are still to be evaluated.
     """
 
     seq: int
@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one task of a step returned, stored while its siblings still run.
+    """A task's result in a step, stored while its siblings still run.
 
     ``seq`` is the head when it was written, ``task`` the task's name within the step.
     """
@@ -68,7 +68,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def item_bounds(task: str) -> tuple[str, str]:
-    """From which name on, and below which, by code point, the items of a task are.
+    """Name bounds for a task's items, by code point: from, and below.
 
     They are ``work#0``, ``work#1`` and so on.
     """
@@ -76,13 +76,13 @@ def item_bounds(task: str) -> tuple[str, str]:
 
 
 def count_of_task(task: str, names: Iterable[str]) -> int:
-    """How many of these names of results are of a task or its items."""
+    """Number of results belonging to a task or its items."""
     first, last = item_bounds(task)
     return sum(name == task or first <= name < last for name in names)
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint without its state: what a history lists."""
+    """A checkpoint without its state, as listed in a history."""
 
     key: ThreadKey
     seq: int
@@ -99,7 +99,6 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, key: ThreadKey, entry: Entry) -> CheckpointMetadata:
-        """The metadata of a stored entry."""
         return cls(
             key=key,
             seq=entry.seq,
@@ -126,7 +125,7 @@ class Checkpoint(StateReader, CheckpointMetadata, Generic[S], frozen=True, kw_on
     metadata: Mapping[str, Any] = {}
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What ``repr`` shows: nothing of the state but its keys."""
+        """Fields for ``repr``: only the state's keys."""
         shown = ("key", "seq", "id", "step", "source", "nodes", "next", "run_id")
         return [*((name, getattr(self, name)) for name in shown), ("keys", tuple(self))]
 

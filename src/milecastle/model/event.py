@@ -1,4 +1,4 @@
-"""An event: something that happened in a run, for observers and for the reader of a stream."""
+"""Events in a run, for observers and stream readers."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ _FACTS: Final = frozenset(
 
 
 class Event(Brief, msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """One event. Fields that do not apply are ``None``; ``event["node"]`` also works.
+    """One event. Inapplicable fields are ``None``; ``event["node"]`` also works.
 
     ``time`` is in microseconds since 1970; ``timestamp`` is the same as a ``datetime``. ``task``
-    and ``attempt`` are set on events about a task. ``seq`` is the checkpoint that contains what the
-    event reports, once committed.
+    and ``attempt`` are set on events about a task. ``seq`` is the checkpoint containing the
+    reported change, once committed.
 
     ``state`` (of ``state`` and ``interrupt`` events) and ``update`` are for the reader of the
     stream; built-in observers never print them, and ``repr`` omits them. ``data`` contains fields
@@ -97,12 +97,12 @@ class Event(Brief, msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def timestamp(self) -> datetime:
-        """When it happened, in UTC."""
+        """Time of the event, in UTC."""
         return to_datetime(self.time)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What may be printed and logged of ``task``, ``attempt`` and ``data``."""
+        """Printable parts of ``task``, ``attempt`` and ``data``."""
         found: dict[str, Any] = {}
         if self.task is not None and self.task != self.node:
             found["task"] = self.task
@@ -118,10 +118,10 @@ class Event(Brief, msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         return name in self.__struct_fields__ or name in self.data
 
     def keys(self) -> Iterator[str]:
-        """The names that ``event[name]`` accepts."""
+        """Names ``event[name]`` accepts."""
         return iter(self)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What ``repr`` shows: nothing of the state, the update or what a node emitted."""
+        """Fields for ``repr``: nothing from the state, the update or emitted values."""
         shown = ("type", "run_id", "key", "step", "seq", "node", "task", "attempt")
         return [*((name, getattr(self, name)) for name in shown), ("data", tuple(self.data))]

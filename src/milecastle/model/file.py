@@ -1,4 +1,4 @@
-"""A file in object storage, as a state names it."""
+"""A file in object storage, as named in a state."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class File:
     """A file whose content is in object storage; ``ctx.file(path)`` stores it and returns this.
 
     ``name`` is the file's name without its folders, ``size`` the number of its bytes. ``digest`` is
-    that of the content: unencrypted files of the same content have the same. Two files are equal if
-    all three are.
+    the content's: unencrypted files with equal content share it. Two files are equal if all three
+    are.
 
-    It is a name, not a right: one that was made by hand, from what is shown of another, is as good
-    as the one that ``ctx.file`` returned. A checkpoint that names a file which the tenant does not
-    have is refused; ``open_file`` finds the content by the digest, verifies it, and refuses a
-    ``size`` that differs. What keeps others in the tenant from a file is encryption.
+    It is a name, not a right: one made by hand, from the displayed fields of another, is as good as
+    the one ``ctx.file`` returned. A checkpoint naming a file which the tenant does not have is
+    refused; ``open_file`` finds the content by the digest, verifies it, and refuses a ``size`` that
+    differs. Encryption keeps others in the tenant from a file.
 
-    ``secret`` is the key that the content of a file of an encrypted thread is encrypted with. It is
-    stored in the state, which is encrypted with the key of its thread, and is never shown.
+    ``secret`` is the key for an encrypted thread's file. It is
+    stored in the state, which is encrypted with its thread's key, and is never shown.
     """
 
     __slots__ = ("digest", "name", "secret", "size")
@@ -34,7 +34,7 @@ class File:
         self.secret = secret
 
     def shown(self) -> dict[str, str | int]:
-        """What may be shown of it."""
+        """Displayable fields."""
         return {"name": self.name, "size": self.size, "digest": self.digest}
 
     def __eq__(self, other: object) -> bool:
@@ -49,7 +49,7 @@ class File:
 
 @prepared
 class FilePlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where the files of a tenant are: what another process needs to store and to read them."""
+    """Where a tenant's files are: enough for another process to store and read them."""
 
     url: str
     patience: float

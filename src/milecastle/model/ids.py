@@ -23,17 +23,15 @@ class IdMaker:
         self.after_fork(in_child=True)
         watch_forks(self)
 
-    def before_fork(self) -> None:
-        """Nothing has to wait."""
+    def before_fork(self) -> None: ...
 
     def after_fork(self, *, in_child: bool) -> None:
-        """A child must not make the ids of its parent."""
+        """A child must not make its parent's ids."""
         if in_child:
             self._current = (-1, "", count())
             self._drawn: list[bytes] = []
 
     def make(self) -> str:
-        """A new id for this moment."""
         now = time_ns() // 1_000_000
         moment, prefix, numbers = self._current
         if now != moment:
@@ -51,7 +49,6 @@ class IdMaker:
         return f"{prefix}{next(numbers):012x}"
 
     def _draw(self) -> bytes:
-        """Random bytes that nobody else gets; more are kept."""
         many = os.urandom(64 * _BYTES)
         self._drawn += [many[at : at + _BYTES] for at in range(_BYTES, len(many), _BYTES)]
         return many[:_BYTES]

@@ -13,11 +13,10 @@ from milecastle.support.reading import Brief
 class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
     """A run waits here. ``id`` identifies it if several are open; ids are never reused.
 
-    ``question`` is what a node asked with ``interrupt()``, ``show`` what it showed with it, and
-    ``answer`` the JSON schema of valid answers (``None``: any plain value). All three are ``None``
-    at a node of ``interrupt_before`` or ``interrupt_after``, which takes no answer. ``refused``
-    says why the last answer was refused by the node. Its ``repr`` omits the question and what was
-    shown: both may contain values of the state.
+    ``question`` and ``show`` come from ``interrupt()``, and ``answer`` is the JSON schema of valid
+    answers (``None``: any plain value). All three are ``None`` at a node of ``interrupt_before`` or
+    ``interrupt_after``, which takes no answer. ``refused`` says why the last answer was refused by
+    the node. Its ``repr`` omits the question and ``show``: both may contain values of the state.
     """
 
     id: str
@@ -29,5 +28,5 @@ class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What ``repr`` shows: which interrupt this is, not what it asks."""
+        """Fields for ``repr``: the interrupt's identity, not its question."""
         return [("id", self.id), ("node", self.node), ("asks", self.asks)]

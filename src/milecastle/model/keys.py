@@ -1,4 +1,4 @@
-"""How a thread is addressed. Every call needs a tenant."""
+"""Thread addresses. Every call needs a tenant."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ThreadKey(msgspec.Struct, frozen=True, order=True):
 
     @property
     def shard(self) -> int:
-        """The shard that owns the thread; the same on every machine and version."""
+        """The owning shard; the same on every machine and version."""
         return zlib.crc32(f"{self.tenant}\0{self.thread}".encode()) % SHARDS
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class ThreadKey(msgspec.Struct, frozen=True, order=True):
 
 
 def check_name(what: str, value: object, most: int = MAX_ID_BYTES) -> None:
-    """Refuse what some store could not store, so that every store behaves the same."""
+    """Refuse a name some store could not store, so every store behaves the same."""
     if type(value) is not str:
         raise InvalidRequest(f"a {what} must be a str, not {type(value).__name__}")
     if not value:
@@ -67,19 +67,19 @@ def check_name(what: str, value: object, most: int = MAX_ID_BYTES) -> None:
 
 
 def own_name(kind: OwnKind, name: str) -> str:
-    """The name of a thread that Milecastle starts itself."""
+    """Name for a thread Milecastle starts itself."""
     if SUBGRAPH in name:
         raise InvalidRequest(f"the name of a {kind} cannot contain U+001F")
     return f"{kind}{_OWN}{name}"
 
 
 def own_key(tenant: str, kind: OwnKind, name: str) -> ThreadKey:
-    """The key of a thread that Milecastle starts itself."""
+    """Key for a thread Milecastle starts itself."""
     return ThreadKey(tenant, own_name(kind, name))
 
 
 def refuse_own(thread: str) -> None:
-    """Raise ``InvalidRequest`` for a name that a caller's thread cannot have.
+    """Raise ``InvalidRequest`` for a name a caller's thread cannot have.
 
     So no caller starts, writes or forks a thread in place of a schedule, a firing, a job, a session
     or a subgraph. Those that exist can be read, resumed, cancelled and deleted by their names.
@@ -94,7 +94,7 @@ def refuse_own(thread: str) -> None:
 
 
 def refuse_subgraph(thread: str) -> None:
-    """Raise ``InvalidRequest`` for the thread of a subgraph: it is changed through its parent."""
+    """Raise ``InvalidRequest`` for a subgraph's thread: it is changed through its parent."""
     if SUBGRAPH in thread:
         raise InvalidRequest(
             "a thread's name cannot contain U+001F: it separates the names of subgraphs"
@@ -102,7 +102,7 @@ def refuse_subgraph(thread: str) -> None:
 
 
 def require_key(key: object) -> None:
-    """Raise ``TypeError`` if this is not a ``ThreadKey``: nothing is addressed without a tenant."""
+    """Raise ``TypeError`` unless this is a ``ThreadKey``: every address has a tenant."""
     if not isinstance(key, ThreadKey):
         raise TypeError(
             "a store identifies a thread by tenant and name: write ThreadKey('default', "
@@ -111,7 +111,7 @@ def require_key(key: object) -> None:
 
 
 def refuse_reserved(tenant: str) -> None:
-    """Raise ``InvalidRequest`` for the tenant of encryption keys: only a keyring uses that one."""
+    """Raise ``InvalidRequest`` for the encryption keys' tenant: only a keyring uses it."""
     if tenant == KEYS_TENANT:
         raise InvalidRequest(
             f"the tenant '{KEYS_TENANT}' is reserved for encryption keys: use another tenant, "

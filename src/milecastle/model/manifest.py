@@ -1,7 +1,7 @@
-"""A manifest describes a graph: nodes, edges, channels and the types in them, not what nodes do.
+"""A manifest describes a graph: nodes, edges, channels and the types in them, not the nodes' code.
 
-Two graphs with equal manifests are the same graph to a paused thread. The source of a node is not
-part of it, so that fixing a bug does not strand a thread.
+Two graphs with equal manifests are the same graph to a paused thread. A node's source is not
+part of it, so fixing a bug does not strand a thread.
 
 Fields that were added later (``types``, ``subgraph``, ``kind``, ``renamed_from``) are omitted if
 empty: a manifest without them has the same bytes and fingerprint as before.
@@ -25,7 +25,7 @@ EdgeKind = Literal["fixed", "when", "router"]
 
 
 class NodeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node: its name and the version that its author declared; a subgraph's own manifest."""
+    """A node: its name and declared version; a subgraph's own manifest."""
 
     name: str
     version: str = ""
@@ -57,9 +57,9 @@ TypeKind = Literal["dict", "record", "model", "enum"]
 
 
 class TypeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A type that channels mention, at any depth: its fields, like the channels of a state.
+    """A type used in channels, at any depth: its fields, like a state's channels.
 
-    The fields of an enum are its members; the type of a flag is its value.
+    An enum's fields are its members; a flag's type is its value.
     """
 
     name: str
@@ -68,7 +68,7 @@ class TypeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The structure of a graph, in the order in which it was declared."""
+    """A graph's structure, in declaration order."""
 
     nodes: tuple[NodeInfo, ...]
     edges: tuple[EdgeInfo, ...]
@@ -77,7 +77,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the manifest: equal in every process and on every Python version.
+        """The manifest's hash: equal in every process and on every Python version.
 
         Labels are for drawings; renaming a predicate does not make another graph.
         """
@@ -86,7 +86,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(self._bare().to_bytes()).hexdigest()[:32]
 
     def _bare(self) -> Manifest:
-        """The manifest without labels, those of subgraphs included."""
         replace = msgspec.structs.replace
         nodes = tuple(
             replace(node, subgraph=node.subgraph._bare()) if node.subgraph else node
@@ -97,17 +96,17 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def first(self) -> tuple[str, ...]:
-        """The nodes that run first; none if a predicate or a router decides it."""
+        """Nodes running first; empty if a predicate or a router decides."""
         edges = [edge for edge in self.edges if edge.source == START]
         return tuple(edge.target for edge in edges if all(one.kind == "fixed" for one in edges))
 
     def to_bytes(self) -> bytes:
-        """The canonical form that is stored and hashed."""
+        """Canonical form, stored and hashed."""
         return msgspec.json.encode(self, order="sorted")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Read what ``to_bytes`` wrote. An unknown field or a wrong type is a ``CodecError``."""
+        """The inverse of ``to_bytes``. An unknown field or a wrong type is a ``CodecError``."""
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

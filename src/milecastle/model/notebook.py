@@ -11,14 +11,13 @@ _LONGEST = 500
 
 
 def card(title: str, facts: Mapping[str, object], *parts: str) -> str:
-    """A title with facts below it, then parts that are HTML already."""
+    """A title with facts, then HTML parts."""
     shown = "; ".join(f"{_escaped(name)}: {_escaped(str(fact))}" for name, fact in facts.items())
     body = "".join(parts)
     return f"<div><p><b>{_escaped(title)}</b>{'<br>' if shown else ''}{shown}</p>{body}</div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts."""
     top = "".join(f"<th>{_escaped(name)}</th>" for name in head)
     body = "".join(
         f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows
@@ -27,7 +26,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as text, cut at every level."""
+    """A value as text, shortened at every level."""
     import reprlib
 
     shown = reprlib.Repr()

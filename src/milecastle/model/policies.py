@@ -1,4 +1,4 @@
-"""User settings: limits of runs, where they are stored, what a call overrides, retries."""
+"""User settings: run limits, storage, overrides by a call, retries."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ class Settings:
         self.__dict__.update(given)
         self._check()
 
-    def _check(self) -> None:
-        """Raise if a value is not valid."""
+    def _check(self) -> None: ...
 
     def replaced(self, **changes: Any) -> Self:
-        """The same with some fields changed."""
+        """A copy with some fields changed."""
         return type(self)(**self.__dict__ | changes)
 
     def _values(self) -> dict[str, Any]:
@@ -61,10 +60,10 @@ SiblingFailure = Literal["finish", "cancel"]
 
 
 class Ray(Settings):
-    """``run_on=Ray(...)``: a node whose tasks run in a Ray cluster, and what each actor needs.
+    """``run_on=Ray(...)``: a node whose tasks run in a Ray cluster, and each actor's needs.
 
     ``num_cpus`` and ``resources`` are counted as Ray counts them, ``memory`` is in bytes.
-    ``runtime_env`` says what Ray prepares where the actor starts: files, packages, variables.
+    ``runtime_env`` lists Ray's preparations where the actor starts: files, packages, variables.
     ``run_on="ray"`` is the same as ``run_on=Ray()``: one processor each.
     """
 
@@ -98,12 +97,12 @@ class CancelEvent(Protocol):
     """Anything with ``is_set``: a ``threading.Event``, an ``asyncio.Event``, your own."""
 
     def is_set(self) -> bool:
-        """Whether the run should stop."""
+        """True if the run should stop."""
         ...
 
 
 class ExecutionOptions(Settings):
-    """The settings of one call. ``None`` leaves the graph's default in place, field by field.
+    """One call's settings. ``None`` leaves the graph's default in place, field by field.
 
     ``max_steps="unlimited"`` and ``timeout="unlimited"`` lift the limit for this call.
     ``timeout`` is for the whole call, in seconds; ``cancel`` is checked between two steps, and
@@ -124,11 +123,11 @@ class ExecutionOptions(Settings):
 
 
 class ExecutionConfig(Settings):
-    """The limits of a run. ``None`` as ``max_steps`` or ``timeout`` means no limit.
+    """A run's limits. ``None`` as ``max_steps`` or ``timeout`` means no limit.
 
-    ``cycle_detection=True`` stops a node that runs again although the state has not changed since
+    ``cycle_detection=True`` stops a node running again although the state has not changed since
     its last visit; ``"strict"`` stops any repeated visit within the window; ``False`` is off.
-    ``max_parallel`` is the maximum number of tasks of a step that run at once. When one of them
+    ``max_parallel`` limits a step's concurrent tasks. When one of them
     fails, the others ``"finish"`` and their results are stored, or are asked to ``"cancel"``.
     """
 
@@ -151,7 +150,7 @@ class ExecutionConfig(Settings):
         _check_seconds(self.timeout)
 
     def overridden(self, options: ExecutionOptions | None) -> ExecutionConfig:
-        """This config overridden by the settings of the call."""
+        """This config overridden by a call's settings."""
         if options is None:
             return self
         given = {name: getattr(options, name) for name in self._fields}
@@ -182,12 +181,12 @@ class CheckpointConfig(Settings):
 
 
 class Retry(Settings):
-    """How often a node is attempted.
+    """A node's retry policy.
 
     Attempts are counted durably, including those ended by a crash.
     Before the second attempt the run waits ``delay`` seconds, before each further one ``factor``
     times as long, never more than ``longest``; a random fraction of up to ``jitter`` is subtracted,
-    so that many runs do not retry at the same moment. ``on`` is the exception or exceptions that
+    so many runs do not retry at the same moment. ``on`` is the exception or exceptions that
     are retried.
     """
 
@@ -229,7 +228,7 @@ class Retry(Settings):
 
 
 class Timeout(Settings):
-    """How long one attempt of a node may take, in seconds.
+    """Time limits for a node's attempt, in seconds.
 
     ``run`` is for the whole attempt; ``idle`` is between two calls of ``ctx.heartbeat()``.
     An async node is cancelled; a sync node cannot be, and is abandoned.

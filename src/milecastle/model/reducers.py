@@ -24,7 +24,7 @@ def last(old: Any, update: Any) -> Any:
 
 
 def append(old: list[Any], update: Any) -> list[Any]:
-    """Extend a list by the items of ``update``, a list or tuple."""
+    """Extend a list by the items in ``update``, a list or tuple."""
     if update.__class__ is list:
         joined: list[Any] = old + update
         return joined
@@ -34,7 +34,7 @@ def append(old: list[Any], update: Any) -> list[Any]:
 
 
 def merge(old: dict[Any, Any], update: Any) -> dict[Any, Any]:
-    """Set the keys of ``update``, a mapping, in a dict; the others stay."""
+    """Set ``update``'s keys, a mapping, in a dict; the others stay."""
     if not isinstance(update, Mapping):
         raise TypeError(f"merge takes a dict, not {type(update).__name__}")
     return {**old, **update}
@@ -56,7 +56,7 @@ def minimum(old: Any, update: Any) -> Any:
 
 
 def union(old: set[Any], update: Any) -> set[Any]:
-    """Add the items of ``update``, a set, list or tuple, to a set."""
+    """Add the items in ``update``, a set, list or tuple, to a set."""
     if not isinstance(update, (set, frozenset, list, tuple)):
         raise TypeError(f"union takes a set or a list of items, not {type(update).__name__}")
     return {*old, *update}
@@ -65,7 +65,7 @@ def union(old: set[Any], update: Any) -> set[Any]:
 def edit(old: list[Any], update: list[Any]) -> list[Any]:
     """Replace and remove items of a list by position, then append others.
 
-    ``update`` is ``[length, changes, tail]``: the length of the list that it is made for; for each
+    ``update`` is ``[length, changes, tail]``: the length of the list it is made for; for each
     changed position, in order, ``[position, item]`` or ``[position]``; the items to append.
     """
     length, _, tail = update
@@ -76,7 +76,6 @@ def edit(old: list[Any], update: list[Any]) -> list[Any]:
 
 
 def _changes(update: list[Any]) -> dict[int, list[Any]]:
-    """The changes of an edit by position: the new item, or none."""
     length, changes, _ = update
     changed = [(position, item) for position, *item in changes]
     places = [-1, *(position for position, _ in changed), length]
@@ -105,10 +104,10 @@ def join_edits(first: list[Any], second: list[Any]) -> list[Any]:
 class Reducer(msgspec.Struct, frozen=True):
     """A reducer of a channel: its name in the manifest, its function, its code in a log.
 
-    ``empty`` makes the value that the channel has before anything was written; without it the
-    first update is the value. ``delta`` gives, for the old value and an update, the built-in
-    reducer and its update that are applied instead. ``prepare`` completes an update before it is
-    stored or compared; what it completed, it leaves as it is.
+    ``empty`` makes the value the channel has before anything was written; without it the first
+    update is the value. ``delta`` gives, for the old value and an update, the built-in reducer and
+    its update that are applied instead. ``prepare`` completes an update before it is stored or
+    compared; a completed one stays unchanged.
     """
 
     name: str
@@ -139,7 +138,7 @@ _SPELLINGS: Final = {operator.add: add, max: maximum, min: minimum}
 
 
 def builtin_reducer(function: object) -> Reducer | None:
-    """The built-in reducer of this function, if it is one."""
+    """The built-in reducer for this function, if it is one."""
     for spelling, known in _SPELLINGS.items():
         if function is spelling:
             function = known
@@ -147,7 +146,7 @@ def builtin_reducer(function: object) -> Reducer | None:
 
 
 def reducer_of(function: Callable[[Any, Any], Any]) -> Reducer:
-    """The built-in reducer of this function, or one for the user's own."""
+    """The built-in reducer for this function, or a custom one."""
     known = builtin_reducer(function)
     if known is not None:
         return known
@@ -160,7 +159,7 @@ def reducer_of(function: Callable[[Any, Any], Any]) -> Reducer:
 
 
 def _delta_of(function: Any) -> Callable[[Any, Any], tuple[Reducer, Any]] | None:
-    """The ``delta`` of a user's reducer, checked: what it says must be replayable as it is."""
+    """A user reducer's ``delta``, checked: it must be replayable."""
     own: Any = getattr(function, "delta", None)
     if own is None:
         return None
@@ -178,21 +177,21 @@ def _delta_of(function: Any) -> Callable[[Any, Any], tuple[Reducer, Any]] | None
 
 
 class Initial(msgspec.Struct, frozen=True):
-    """The start value of a channel, in its annotation. See ``initial``."""
+    """A channel's start value, in its annotation. See ``initial``."""
 
     factory: Callable[[], Any]
 
 
 class FormerNames(msgspec.Struct, frozen=True):
-    """The former names of a channel, in its annotation. See ``renamed_from``."""
+    """A channel's former names, in its annotation. See ``renamed_from``."""
 
     names: tuple[str, ...]
 
 
 def renamed_from(*names: str) -> object:
-    """The former names of a key of the state, in its annotation.
+    """A state key's former names, in its annotation.
 
-    With ``Annotated[str, renamed_from("title")]`` threads that were saved under a former name get
+    With ``Annotated[str, renamed_from("title")]`` threads saved under a former name get
     the new one when they are resumed.
     """
     if not names or {type(name) for name in names} != {str}:
@@ -203,8 +202,8 @@ def renamed_from(*names: str) -> object:
 def initial(factory: Callable[[], Any]) -> object:
     """Give a key of a TypedDict a start value.
 
-    With ``Annotated[int, add, initial(int)]`` the reducer also sees the first update. The fields
-    of other kinds of states have defaults instead.
+    With ``Annotated[int, add, initial(int)]`` the reducer also sees the first update. Other kinds
+    of states have defaults instead.
     """
     if not callable(factory):
         raise TypeError(f"initial takes a function, not {type(factory).__name__}: initial(list)")

@@ -1,4 +1,4 @@
-"""A run: one execution of a thread, and the table of its status transitions."""
+"""A run: one execution of a thread, and its status transitions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RESUMABLE: dict[FailureClass, bool] = {
 
 @prepared
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why one of several tasks of a step failed. The beginning of its message."""
+    """A task's failure, among several in a step. The beginning of its message."""
 
     task: str
     node: str
@@ -51,9 +51,9 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @prepared
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Each run that did not complete has exactly one of these.
+    """Each incomplete run has exactly one.
 
-    It describes the first task that failed. If several tasks of a step did, ``tasks`` has them all;
+    It describes the first failed task. If several tasks of a step did, ``tasks`` has them all;
     a resume runs these again, and no other.
     """
 
@@ -107,13 +107,13 @@ run."""
 
 
 def may_become(old: RunStatus, new: RunStatus) -> bool:
-    """Whether a run may change from ``old`` to ``new``; no change is always legal."""
+    """True if a run may change from ``old`` to ``new``; no change is always legal."""
     return old == new or new in TRANSITIONS[old]
 
 
 @prepared
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that drives a run.
+    """The process driving a run.
 
     ``boot_id`` changes when the host restarts, and names the pid namespace as well: containers of
     one host have different ones. ``started`` distinguishes two processes with the same ``pid``. So
@@ -129,12 +129,12 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 @prepared
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a run. ``previous_run_id`` is ``None`` if there is no previous run.
+    """A run's record. ``previous_run_id`` is ``None`` if there is no previous run.
 
     ``metadata`` contains the library's version, Python's, the host, when there is one the git
-    commit, and what observers ``carried``. ``input_digest`` shows whether a call repeats the input
+    commit, and observers' ``carried`` data. ``input_digest`` shows whether a call repeats the input
     of this run. ``wake_at`` is when a sleeping run may resume, in microseconds since 1970.
-    ``owner`` is the process that drives the run, or drove it last.
+    ``owner`` is the process driving the run, or drove it last.
     """
 
     run_id: str
@@ -154,7 +154,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def carried(self) -> dict[str, str]:
-        """What observers stored with the run."""
+        """Data observers stored with the run."""
         return {
             name.removeprefix(CARRIED): text
             for name, text in self.metadata.items()
@@ -173,9 +173,9 @@ ANSWERED = "answer."
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A run from where it starts or continues, in one process, to where it stops.
 
-    ``carried`` is what observers stored with the run in earlier segments, or with the run that it
-    continues. ``parent`` is the run and the task that a subgraph runs in. ``queues`` says that the
-    segment only hands the run over to the workers. ``key`` is ``None`` without a store.
+    ``carried`` is observers' data stored with the run in earlier segments, or with the run it
+    continues. ``parent`` is the run and the task a subgraph runs in. ``queues`` says the segment
+    only hands the run over to the workers. ``key`` is ``None`` without a store.
     """
 
     run_id: str
@@ -188,7 +188,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 @prepared
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A line in the list of threads, derived from the head of the thread's log.
+    """A thread's index row, derived from its log's head.
 
     ``run_id``, ``graph``, ``started_at`` and ``ended_at`` are those of the run that wrote the
     head. ``status`` is the thread's: ``completed`` if nothing is left to run, whatever the outcome
@@ -216,7 +216,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, run: RunRecord) -> ThreadInfo:
-        """The line of a thread of which only this run is known."""
+        """Index row for a thread with only this run known."""
         return cls(
             key=run.key,
             status=run.status,

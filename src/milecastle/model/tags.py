@@ -1,4 +1,4 @@
-"""Tags: short texts by which threads are listed. They are of the thread, not of a run."""
+"""Tags: short texts for listing threads. They belong to the thread, not to a run."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class TagChange(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, add: Iterable[str] = (), remove: Iterable[str] = ()) -> TagChange:
-        """The change that a caller asks for."""
+        """The change a caller asks for."""
         change = cls(read_tags(add), read_tags(remove))
         if set(change.add) & set(change.remove):
             raise InvalidRequest("a tag cannot be added and removed by one call")
         return change
 
     def applied(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """What a thread with these tags has afterwards, by code point."""
+        """Tags after the change, by code point."""
         return tuple(sorted({*tags, *self.add}.difference(self.remove)))
 
 
 def read_tags(given: Iterable[str]) -> tuple[str, ...]:
-    """The tags of a caller, each once, by code point; ``InvalidRequest`` if one is not a tag."""
+    """A caller's tags, each once, by code point; ``InvalidRequest`` if one is invalid."""
     if isinstance(given, str | bytes) or not isinstance(cast("object", given), Iterable):
         raise InvalidRequest("tags are a list of str: tags=['invoice', 'eu']")
     tags = set[str]()

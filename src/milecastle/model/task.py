@@ -1,7 +1,7 @@
-"""A task as data: what another process needs to know to run a node, and what comes back.
+"""A task as data: everything another process needs to run a node, and the outcome.
 
 Nothing here refers to a live object of the run: the executor finds the function by the graph and
-the name of the node, and the port to the run by the id of the run.
+the node's name, and the port to the run by the run's id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milecastle.support.prepared import prepared
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a state came from: the run and the nodes that produced it, and when."""
+    """A state's origin: the run and nodes that produced it, and when."""
 
     run_id: str
     nodes: tuple[str, ...]
@@ -25,9 +25,9 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True, eq=False):
-    """What the tasks of one run have in common.
+    """Data shared by one run's tasks.
 
-    ``fingerprint`` is that of the graph that was called; ``path`` names the nodes that lead from
+    ``fingerprint`` is the called graph's; ``path`` names the nodes leading from
     it to the subgraph whose run this is. ``thread`` is ``None`` without a store.
     """
 
@@ -40,7 +40,7 @@ class RunFacts(msgspec.Struct, frozen=True, eq=False):
 
 @prepared
 class TaskFacts(msgspec.Struct, frozen=True):
-    """More data for the context of a node; ``began`` is the id of the entry before the step."""
+    """More data for a node's context; ``began`` is the id of the entry before the step."""
 
     origin: Origin
     failures: Mapping[str, Any]
@@ -64,9 +64,9 @@ class RunTask(msgspec.Struct, eq=False):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A task that ended: what it returned, or what it raised.
+    """A task that ended: its result or its error.
 
-    ``refused`` says that the error is not the node's own: what it returned cannot be used.
+    ``refused`` says the error is not the node's own: its result cannot be used.
     """
 
     task: RunTask

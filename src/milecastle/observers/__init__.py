@@ -1,1 +1,1 @@
-"""Observers report what happens. A failing observer never breaks a run."""
+"""Observers report events. A failing observer never breaks a run."""

@@ -1,4 +1,4 @@
-"""An observer that writes to the standard library's logging. Never values of the state.
+"""An observer writing to the standard library's logging. Never values of the state.
 
 An event is one line, whatever its names contain.
 """
@@ -21,7 +21,6 @@ class LoggingObserver:
         self._logger = logging.getLogger(logger)
 
     def on_event(self, event: Event) -> None:
-        """Log the event with its type, node and run."""
         level = _LOUD.get(event.type, logging.DEBUG if event.type in _QUIET else logging.INFO)
         if not self._logger.isEnabledFor(level):
             return

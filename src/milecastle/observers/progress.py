@@ -42,7 +42,7 @@ def make_progress(stream: TextIO | None = None) -> PlainProgress | LiveProgress:
         return PlainProgress(stream)
 
     class Bars(Progress):
-        """Drawn by the thread of rich only: to add a bar would draw at once."""
+        """Drawn only by rich's thread: adding a bar would draw at once."""
 
         def refresh(self) -> None:
             pass
@@ -58,7 +58,6 @@ def make_progress(stream: TextIO | None = None) -> PlainProgress | LiveProgress:
 
 
 def _stderr() -> TextIO | None:
-    """The stream to write to; a program without a console has none."""
     return sys.stderr
 
 
@@ -71,7 +70,6 @@ def _task(event: Event) -> str:
 
 
 def _is_item(event: Event) -> bool:
-    """Whether a node starts, or ends, as one of many items of a fan-out."""
     return event.task is not None and "total" in event.data
 
 
@@ -85,7 +83,6 @@ class PlainProgress:
         self._told: dict[tuple[str, ...], float] = {}
 
     def on_event(self, event: Event) -> None:
-        """Write a line, or nothing."""
         with self._lock:
             said = self._said(event)
             if said is not None and self._stream is not None:
@@ -129,7 +126,7 @@ class PlainProgress:
                 return None
 
     def _item(self, event: Event, done: int) -> str | None:
-        """Items are many: the start, the end, and one line per second in between."""
+        """Items are many: report the start, the end, and one line per second."""
         fan = (event.run_id, str(event.step), event.node or "")
         total, now = event.data["total"], time.monotonic()
         if done != total and now - self._told.get(fan, -_PAUSE) < _PAUSE:
@@ -142,7 +139,6 @@ class PlainProgress:
         return "" if began is None else f" in {time.monotonic() - began:.1f} s"
 
     def _over(self, run: tuple[str, ...]) -> str:
-        """The run has stopped: forget it, so that nothing grows with the number of runs."""
         took = self._took(run)
         for known in (self._began, self._told):
             for task in [task for task in known if task[0] == run[0]]:
@@ -163,7 +159,6 @@ class LiveProgress:
         self._shown: dict[TaskID, float] = {}
 
     def on_event(self, event: Event) -> None:
-        """Move the bars."""
         with self._lock:
             if event.type == "graph_start":
                 self._begin(event)

@@ -67,7 +67,7 @@ def find_observers(given: Iterable[str | Observer] | str | Observer) -> tuple[Ob
 
 
 def _load_package(name: str) -> bool:
-    """Register what an installed package has under a name; ``False`` if none has."""
+    """Register an installed package's observer; ``False`` if there is none."""
     from importlib.metadata import entry_points
 
     for point in entry_points(group=_GROUP, name=name):

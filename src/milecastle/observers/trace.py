@@ -1,4 +1,4 @@
-"""A trace: every event of every run as a line of JSON, and how to read such a file.
+"""A trace: every event as a line of JSON, and reading such a file.
 
 Rules:
 
@@ -44,7 +44,6 @@ class TraceObserver:
         self._close: Any = None
 
     def on_event(self, event: Event) -> None:
-        """Write one line."""
         line = self._encode(self._facts(event)) + b"\n"
         with self._lock:
             fd = self._open() if self._fd is None else self._fd
@@ -53,7 +52,7 @@ class TraceObserver:
                 written += os.write(fd, line[written:])
 
     def close(self) -> None:
-        """Close the file; an event that comes later opens it again."""
+        """Close the file; an event coming later opens it again."""
         with self._lock:
             if self._close is not None:
                 self._close()
@@ -96,7 +95,7 @@ def _is_plain(value: object) -> bool:
 
 
 class NodeTrace(msgspec.Struct, kw_only=True):
-    """The outcome of a node in a run. ``seconds`` is the time of all its visits together."""
+    """A node's outcome in a run. ``seconds`` covers all its visits."""
 
     outcome: VisitOutcome
     visits: int = 0
@@ -120,7 +119,7 @@ class RunTrace(msgspec.Struct, kw_only=True):
 
     @property
     def marks(self) -> dict[str, str]:
-        """The outcome of each node, as drawings mark it."""
+        """Each node's outcome, as marked in drawings."""
         return {name: node.outcome for name, node in self.nodes.items()}
 
     @property
@@ -130,7 +129,7 @@ class RunTrace(msgspec.Struct, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a file, in the order in which they started; ``skipped`` lines were torn."""
+    """A file's runs, in start order; ``skipped`` lines were torn."""
 
     runs: dict[str, RunTrace]
     skipped: int = 0
@@ -187,8 +186,6 @@ _STATUS: Final = {
 
 
 class _Replay:
-    """Goes through the events of one run."""
-
     def __init__(self, first: _EventLine) -> None:
         self.run = RunTrace(run_id=first.run, tenant=first.tenant, thread=first.thread)
         self._began = first.at

@@ -1,4 +1,4 @@
-"""What is written to a thread by one commit, and read from it by one call."""
+"""Batches and chains: a commit's writes, and a read's result."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Batch", "Chain", "Opened"]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that one commit writes to one thread.
+    """Everything one commit writes to one thread.
 
-    ``head`` is the seq that the writer expects to be the newest; the first entry, if there is
+    ``head`` is the seq the writer expects to be the newest; the first entry, if there is
     one, is ``head + 1``. The same fence applies to a batch without entries. ``head_id`` is the id
     of the entry there, if the writer knows it.
     ``results`` are written under the new head after the batch; a step has one for each task.
-    ``manifest`` is given with its fingerprint the first time that a run uses it.
+    ``manifest`` is given with its fingerprint the first time a run uses it.
     ``thread`` is the thread's line in the index, if it changes: on transitions, not on steps.
-    ``dequeues`` is the run of the waiting input that this batch applies: the input is removed with
+    ``dequeues`` is the run of the waiting input this batch applies: the input is removed with
     it (``ClaimStore.enqueue``). Such a batch has a ``thread``, which says whether the thread is due
     for the next input; a store with claims refuses one without it with ``InvalidRequest``.
-    ``tags`` are those that the thread gets and loses. They come with a ``thread``, or alone: a step
+    ``tags`` are those the thread gets and loses. They come with a ``thread``, or alone: a step
     is not looked through for them.
-    ``unless`` is the digest of an input that no run of the thread may have yet: if one has it, the
+    ``unless`` is the digest of an input no run of the thread may have yet: if one has it, the
     batch is refused with ``Conflict``. It comes with ``runs``.
     """
 
@@ -47,9 +47,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What is needed to rebuild one checkpoint, oldest first; the last entry is the checkpoint.
+    """Everything needed to rebuild one checkpoint, oldest first; the last entry is the checkpoint.
 
-    The first entry is a snapshot. ``results`` are those of tasks that the last entry names as
+    The first entry is a snapshot. ``results`` are those of tasks the last entry names as
     next and that finished before the step was committed, in no promised order; only the chain
     of the head has any.
     """
@@ -59,7 +59,7 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Opened(NamedTuple):
-    """The chain of a thread's head, and the record of the run that wrote that head, if it has one.
+    """The head's chain, and the record of the run that wrote it, if any.
 
     Both are as of one moment: no commit came between them.
     """

@@ -1,4 +1,4 @@
-"""Time and ids come from outside, so that a simulator can supply its own."""
+"""Time and ids come from outside, so a simulator can supply its own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """Source of time."""
 
     def now(self) -> int:
         """Microseconds since 1970 in UTC. Used for display only; order is ``seq``."""
         ...
 
     def monotonic(self) -> int:
-        """Microseconds of a clock that is never set back, for pauses within a process."""
+        """Microseconds on a clock that is never set back, for pauses within a process."""
         ...
 
     def new_id(self) -> str:

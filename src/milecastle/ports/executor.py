@@ -1,8 +1,8 @@
 """An executor runs tasks: on this thread, on others, on an event loop, in other processes.
 
 It receives tasks as data, finds their functions in its own table of compiled graphs, and gives
-their code a ``TaskPort`` to the run. A task that is handed back is the object that was handed in.
-The executors of this process are in ``drivers/local.py``; ``compute/`` sends tasks elsewhere.
+their code a ``TaskPort`` to the run. A returned task is the object passed in.
+This process's executors are in ``drivers/local.py``; ``compute/`` sends tasks elsewhere.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ EmitEvent = Callable[[Event], object]
 
 
 class Executor(Protocol):
-    """The tasks of one call, for a driver that blocks."""
+    """One call's tasks, for a blocking driver."""
 
     def call(self, task: RunTask, /) -> Any:
-        """Run one task and wait for it: what its node returned, or raise what it raised."""
+        """Run one task and wait; return its result, or raise its error."""
         ...
 
     def start(self, tasks: Sequence[RunTask], /) -> None:
-        """Start tasks, and do not wait for them."""
+        """Start tasks without waiting."""
         ...
 
     def wait(self, until: float | None, /) -> list[Finished | Event]:
@@ -37,7 +37,7 @@ class Executor(Protocol):
 
     @property
     def can_stop(self) -> bool:
-        """Whether every task that runs now can be stopped."""
+        """True if every running task can be stopped."""
         ...
 
     def wake(self) -> None:
@@ -45,36 +45,34 @@ class Executor(Protocol):
         ...
 
     def cancel(self, tasks: Sequence[RunTask], /) -> None:
-        """Stop tasks. Those that cannot be stopped end as they would have."""
+        """Stop tasks. Those that cannot be stopped run to their end."""
         ...
 
     def emit(self, event: Event, /) -> None:
-        """Hand an event to the driver that waits; from the thread of a task."""
+        """Pass an event to the waiting driver, from a task's thread."""
         ...
 
     def close(self) -> None:
-        """The call is over: nobody waits for tasks that still run."""
+        """End the call: running tasks are no longer awaited."""
         ...
 
 
 class LoopExecutor(Protocol):
-    """The tasks of one call, for a driver on an event loop."""
+    """One call's tasks, for a driver on an event loop."""
 
     @property
     def emitted(self) -> Collection[Event]:
-        """The events that nobody has taken yet: always the same object."""
+        """Pending events: always the same object."""
         ...
 
     def call(self, task: RunTask, /) -> Awaitable[Any]:
-        """Run one task: what its node returned, or raise what it raised."""
+        """Run one task; return its result, or raise its error."""
         ...
 
-    def start(self, tasks: Sequence[RunTask], /) -> None:
-        """Start tasks, and do not wait for them."""
-        ...
+    def start(self, tasks: Sequence[RunTask], /) -> None: ...
 
     async def wait(self, seconds: float | None, /) -> list[Finished | Event]:
-        """Wait until tasks have ended or events were emitted, or for so many seconds."""
+        """Wait until tasks ended or events were emitted, or for this many seconds."""
         ...
 
     def wake(self) -> None:
@@ -82,39 +80,31 @@ class LoopExecutor(Protocol):
         ...
 
     def take_events(self) -> list[Event]:
-        """The events that were emitted since the last time, without waiting."""
+        """Events emitted since the last call, without waiting."""
         ...
 
     def cancel(self, tasks: Sequence[RunTask], /) -> None:
-        """Stop tasks. Those that cannot be stopped end as they would have."""
+        """Stop tasks. Those that cannot be stopped run to their end."""
         ...
 
     def emit(self, event: Event, /) -> None:
-        """Hand an event to the driver; from a thread, waiting until the reader has caught up."""
+        """Pass an event to the driver; in a thread, wait until the reader has caught up."""
         ...
 
-    async def aemit(self, event: Event, /) -> None:
-        """``emit`` without stopping the loop."""
-        ...
+    async def aemit(self, event: Event, /) -> None: ...
 
-    async def close(self) -> None:
-        """The call is over: what still runs is cancelled."""
-        ...
+    async def close(self) -> None: ...
 
 
 class Executors(Protocol):
-    """Makes the executor of a call. ``ports`` are the runs of the call, by their ids.
+    """Makes a call's executor. ``ports`` are the call's runs, by their ids.
 
     At most ``most`` tasks run at once. ``tell`` receives events at once, if nobody reads a stream
     and no task has to wait for the reader.
     """
 
-    def on_thread(self, ports: Mapping[str, TaskPort], most: int, /) -> Executor:
-        """For a driver that blocks."""
-        ...
+    def on_thread(self, ports: Mapping[str, TaskPort], most: int, /) -> Executor: ...
 
     def on_loop(
         self, ports: Mapping[str, TaskPort], most: int, tell: EmitEvent | None, /
-    ) -> LoopExecutor:
-        """For a driver on the running event loop."""
-        ...
+    ) -> LoopExecutor: ...

@@ -1,4 +1,4 @@
-"""How a claim is shared among tenants: the same for every store, without I/O.
+"""Fairness: sharing a claim among tenants, the same for every store, without I/O.
 
 Rules:
 
@@ -8,8 +8,8 @@ Rules:
   first. A priority never puts one tenant before another.
 - Tenants take turns between claims too: a lane is looked at from behind the tenant from which the
   last claim took last. So do lanes: a claim begins with the one behind that from which the last
-  claim took first. Only what was taken counts. A store that is opened again begins at the first.
-- What limits hold back is passed over, also between claims: it hides nobody.
+  claim took first. Only taken threads count. A store opened again begins at the first.
+- Threads held back by limits are passed over, also between claims: they hide nobody.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ class Group(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a look at one lane has found, in the order of tenants.
+    """One lane's scan, in tenant order.
 
-    ``stop`` is the tenant at which it gave up, before the end of the lane; otherwise it is empty.
+    ``stop`` is the tenant at which it gave up, before the lane's end; otherwise it is empty.
     """
 
     groups: Sequence[Group]
     stop: str = ""
 
     def then(self, more: Scan) -> Scan:
-        """With what was found from the beginning of the lane on, each group once."""
+        """Merge with groups found from the lane's beginning, each once."""
         return Scan(list(dict.fromkeys([*self.groups, *more.groups])), more.stop)
 
 
 class Rotation:
-    """Where the next look at each lane begins. A hint: if it is lost, a tenant waits for longer."""
+    """Where the next scan of each lane begins. A hint: if it is lost, a tenant waits longer."""
 
     def __init__(self) -> None:
         self._after: dict[str, str] = {}
         self._first = ""
 
     def lanes(self, lanes: Iterable[str]) -> list[tuple[str, str]]:
-        """Each lane once, in turn, with the tenant behind which to begin."""
+        """Each lane once, in turn, with the tenant after which to begin."""
         named = sorted({lane for lane in lanes if lane})
         turn = bisect_right(named, self._first)
         return [(lane, self._after.get(lane, "")) for lane in named[turn:] + named[:turn]]
@@ -70,7 +70,7 @@ class Rotation:
     def note(
         self, scans: Mapping[str, Scan], limit: int, served: Mapping[tuple[str, str], int]
     ) -> None:
-        """Take note of a claim: what it found, in turn, and how many it got by lane and tenant."""
+        """Record a claim: the lanes scanned, and the threads it got by lane and tenant."""
         for lane, scan in scans.items():
             tenants = dict.fromkeys(group.tenant for group in scan.groups)
             counts = [served.get((lane, tenant), 0) for tenant in tenants]
@@ -98,13 +98,13 @@ class Rotation:
         self._begin_behind(rest, served)
 
     def _begin_behind(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
-        """Let the next claim begin behind the first of these lanes that was served."""
+        """Let the next claim begin after the first of these lanes that was served."""
         found = {lane for lane, _ in served}
         self._first = next((lane for lane in lanes if lane in found), self._first)
 
 
 def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> list[Group]:
-    """How many threads of each group a claim takes; the first groups come first."""
+    """Threads a claim takes from each group; first groups first."""
     rooms = rooms or Rooms()
     lines: dict[tuple[str, str], list[Group]] = {}
     for group in {group[:3]: group for group in groups}.values():
@@ -117,7 +117,7 @@ def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> l
 
 
 def sizes(groups: Iterable[Group]) -> Counter[tuple[str, str]]:
-    """How many threads of each lane and tenant are in these groups."""
+    """Threads per lane and tenant in these groups."""
     found: Counter[tuple[str, str]] = Counter()
     for group in groups:
         found[group.lane, group.tenant] += group.size
@@ -129,7 +129,6 @@ def _each(group: Group) -> Iterator[Group]:
 
 
 def _in_turn(queues: Sequence[Iterable[Iterator[Group]]]) -> Iterator[Group]:
-    """The first of each, then the second of each, and so on."""
     left: list[Iterator[Group]] = [chain.from_iterable(queue) for queue in queues]
     while left:
         still: list[Iterator[Group]] = []

@@ -1,12 +1,12 @@
-"""A feed: what nodes emit while they run, for readers in other processes.
+"""A feed: emitted values for readers in other processes.
 
 Rules that every feed follows:
 
 1. It is lossy. A payload may be lost, never doubled, and those of one publisher arrive in order.
    A reader compares numbers, and finds gaps: see ``app/emitting.py``.
-2. ``publish`` never waits and never raises: a node that emits is as fast without a server.
-3. It stores nothing. A subscriber hears what is published after ``subscribe`` has returned.
-4. It does not look into payloads, which may be encrypted. An empty one is the notice that a run may
+2. ``publish`` never waits and never raises: a node emitting is as fast without a server.
+3. It stores nothing. A subscriber receives payloads published after ``subscribe`` has returned.
+4. It does not look into payloads, which may be encrypted. An empty one is the notice a run may
    have stopped; several of one thread may arrive as one.
 """
 
@@ -21,14 +21,14 @@ __all__ = ["Feed"]
 
 
 class Feed(Protocol):
-    """Carries payloads from the process that runs a thread to those that follow it."""
+    """Carries payloads from the process running a thread to its followers."""
 
     def publish(self, key: ThreadKey, payload: bytes, /) -> None:
-        """Offer a payload to the followers of a thread; from any thread."""
+        """Offer a payload to a thread's followers; from any thread."""
         ...
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None], /) -> Callable[[], None]:
-        """Call ``heard``, from any thread, with each payload; returns a function that ends this.
+        """Call ``heard``, from any thread, with each payload; returns a function ending this.
 
         ``heard`` returns quickly and raises nothing.
         """
@@ -37,5 +37,5 @@ class Feed(Protocol):
     def subscribe_soon(
         self, key: ThreadKey, heard: Callable[[bytes], None], /
     ) -> Callable[[], None]:
-        """``subscribe`` without waiting: an empty payload tells when payloads are heard."""
+        """``subscribe`` without waiting: an empty payload tells when listening has begun."""
         ...

@@ -1,4 +1,4 @@
-"""Rules that every store applies in the same way: the conflict of a writer, the limit of a cut."""
+"""Rules every store applies alike: conflicts and cut limits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from milecastle.model.keys import ThreadKey
 
 
 def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
-    """The error for a writer that expected to append ``expected`` and found ``head``."""
+    """Error for a writer that expected to append ``expected`` and found ``head``."""
     return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
 
 
 def inputs_wait(key: ThreadKey, head: int) -> Conflict:
-    """The error for a deletion at a head behind which inputs wait."""
+    """Error for deleting a thread with waiting inputs."""
     return _refusal(
         key,
         head,
@@ -25,7 +25,7 @@ def inputs_wait(key: ThreadKey, head: int) -> Conflict:
 
 
 def input_known(key: ThreadKey, head: int) -> Conflict:
-    """The error for a batch that starts a run with an input that a run of the thread has."""
+    """Error for a batch whose input already has a run."""
     return _refusal(key, head, "has a run with this key by now; call again to get it")
 
 
@@ -45,7 +45,7 @@ def check_cut(key: ThreadKey, limit: int, cut: int, rewritten: Sequence[Entry]) 
 
 
 def from_newest_snapshot(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Drop what a snapshot repeats: pruning may have put one into the middle of a chain."""
+    """Drop entries a snapshot repeats: pruning may have put one inside a chain."""
     first = len(entries) - 1
     while first > 0 and entries[first].kind != SNAPSHOT:
         first -= 1

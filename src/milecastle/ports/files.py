@@ -1,4 +1,4 @@
-"""Files in object storage: how nodes store and read them, and which stores have them."""
+"""Files in object storage: storing, reading, and the stores that have them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 class FileReader(BufferedReader):
     """A stored file, open for reading: a binary file as ``open(path, "rb")`` returns it.
 
-    It reads what is asked for, in pieces of some megabytes, each verified before any of it is
+    It reads the requested range, in pieces of some megabytes, each verified before any of it is
     returned. A changed or missing piece is ``Corrupted``, with its place.
     """
 
@@ -29,32 +29,31 @@ class FileReader(BufferedReader):
         super().__init__(raw, 1 << 16)
 
     def chunks(self, size: int = _CHUNK) -> Iterator[bytes]:
-        """The rest of the file, ``size`` bytes at a time."""
+        """The file's rest in pieces of ``size`` bytes."""
         while data := self.read(size):
             yield data
 
     async def aread(self, size: int = -1) -> bytes:
-        """``read`` without blocking the event loop."""
+        """Async version of ``read``."""
         from asyncio import to_thread
 
         return await to_thread(self.read, size)
 
     async def achunks(self, size: int = _CHUNK) -> AsyncIterator[bytes]:
-        """``chunks`` without blocking the event loop."""
+        """Async version of ``chunks``."""
         while data := await self.aread(size):
             yield data
 
 
 class StoredFiles(Protocol):
-    """The files of one tenant in object storage."""
+    """One tenant's files in object storage."""
 
     def store(self, path: AnyPath, /) -> File:
-        """Store a file of this machine. When it returns the content is durable."""
+        """Store a local file. On return the content is durable."""
         ...
 
     async def astore(self, path: AnyPath, /) -> File:
-        """``store`` without blocking the event loop."""
-        ...
+        """Async version of ``store``."""
 
     def open(self, file: File, /) -> FileReader:
         """Open a stored file; ``Corrupted`` if it is missing or damaged."""
@@ -62,27 +61,25 @@ class StoredFiles(Protocol):
 
 
 class PlacedFiles(StoredFiles, Protocol):
-    """Files that another process can reach, too."""
+    """Files other processes can reach too."""
 
     @property
-    def place(self) -> FilePlace:
-        """Where they are, as data."""
-        ...
+    def place(self) -> FilePlace: ...
 
 
 class FileStorage(Protocol):
     """The object storage of a store, for files.
 
-    The store commits nothing that names a file which is not there, and no file is removed that an
+    The store commits nothing naming a file which is not there, and no file is removed that an
     entry, a result or a waiting input names.
     """
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
-        """The files of a tenant; ``sealed`` means that those it stores are encrypted."""
+        """A tenant's files; ``sealed`` means those it stores are encrypted."""
         ...
 
     def copy_file(self, tenant: str, digest: str, source: FileStorage) -> None:
-        """Store a file that another store has."""
+        """Store a file another store has."""
         ...
 
     def verify_file(self, tenant: str, digest: str, place: str) -> None:

@@ -2,14 +2,14 @@
 
 Rules:
 
-- A limit covers the threads of a graph or of every graph, and of a tenant or of every tenant; what
-  it covers counts together. All limits that cover a thread hold.
-- ``concurrency``: so many of them have a worker at most. A limit that is lowered stops no run.
+- A limit covers a graph's threads or every graph's, and a tenant's or every tenant's; covered
+  threads count together. All limits covering a thread hold.
+- ``concurrency``: so many of them have a worker at most. A lowered limit stops no run.
 - ``rate``: so many of them are claimed within a period of ``period`` seconds, at most. A period
   begins with its first claim. Each segment of a run is a claim: also its wake-up and its retry.
 - ``paused``: none of them is claimed. They stay due, and are counted as such.
-- A claim looks at the limits, and at the clock of the store, in its own transaction: claims that
-  meet do not exceed them. A changed limit holds for every claim that begins afterwards.
+- A claim looks at the limits, and at the store's clock, in its own transaction: claims that
+  meet do not exceed them. A changed limit holds for every claim beginning afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST = 2**31 - 1
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the threads of a graph and a tenant may do together; empty names mean every one."""
+    """Limit for a graph and a tenant together; empty names mean all."""
 
     graph: str = ""
     tenant: str = ""
@@ -52,30 +52,30 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it limits nothing."""
+        """True if it limits nothing."""
         return self.concurrency is None and self.rate is None and not self.paused
 
     @property
     def microseconds(self) -> int:
-        """The period of its rate, as stores write it."""
+        """The rate's period, as stored."""
         return round(self.period * _SECOND)
 
 
 class Meter(msgspec.Struct, frozen=True):
-    """A limit with the period of its rate: when it began, and how many were claimed in it."""
+    """A limit with its rate's period: start, and number claimed."""
 
     limit: Limit
     begun: int = 0
     used: int = 0
 
     def at(self, now: int) -> Meter:
-        """As it is now: in a new period if the last one is over, or began in the future."""
+        """The meter now: in a new period if the last one is over, or began in the future."""
         if self.begun <= now < self.begun + self.limit.microseconds:
             return self
         return Meter(self.limit, now, 0)
 
     def room(self, running: int) -> int:
-        """How many more may be claimed."""
+        """Claims still allowed."""
         limit = self.limit
         if limit.paused:
             return 0
@@ -84,27 +84,27 @@ class Meter(msgspec.Struct, frozen=True):
 
 
 class Rooms:
-    """What the limits leave to one claim."""
+    """Room the limits leave to one claim."""
 
     def __init__(
         self, meters: Sequence[Meter] = (), running: Mapping[tuple[str, str], int] | None = None
     ) -> None:
-        """``meters`` as they are now; ``running``: how many have a worker, by lane and tenant."""
+        """``meters`` now; ``running``: claimed threads by lane and tenant."""
         counts = _covered(running or {})
         self._left = {_covers(meter): meter.room(counts[_covers(meter)]) for meter in meters}
 
     def is_open(self, lane: str, tenant: str) -> bool:
-        """Whether a thread may be claimed there."""
+        """True if a thread may be claimed there."""
         return all(self._left[each] > 0 for each in self._covering(lane, tenant))
 
     def shut(self, lane: str) -> frozenset[str]:
-        """The tenants of which no thread may be claimed there; with "" it is nobody's."""
+        """Tenants with no room in a lane; "" means all."""
         own = (graph_of(lane), "")
         left = self._left.items()
         return frozenset(tenant for (graph, tenant), room in left if room <= 0 and graph in own)
 
     def enter(self, lane: str, tenant: str) -> bool:
-        """Claim one thread there, if it may be claimed."""
+        """Claim one thread there, if allowed."""
         if not self.is_open(lane, tenant):
             return False
         for each in self._covering(lane, tenant):
@@ -116,7 +116,7 @@ class Rooms:
 
 
 def charged(meters: Iterable[Meter], claimed: Mapping[tuple[str, str], int]) -> list[Meter]:
-    """The meters of rates that change with a claim of so many threads by lane and tenant."""
+    """Rate meters after claiming this many threads by lane and tenant."""
     counts = _covered(claimed)
     return [
         msgspec.structs.replace(meter, used=meter.used + counts[_covers(meter)])
@@ -126,7 +126,6 @@ def charged(meters: Iterable[Meter], claimed: Mapping[tuple[str, str], int]) -> 
 
 
 def graph_of(lane: str) -> str:
-    """The graph of the threads in a lane."""
     return lane.rpartition("@")[0] or lane
 
 
@@ -135,12 +134,10 @@ def _covers(meter: Meter) -> tuple[str, str]:
 
 
 def _scopes(lane: str, tenant: str) -> Iterable[tuple[str, str]]:
-    """The names of the limits that cover a thread."""
     return product((graph_of(lane), ""), (tenant, ""))
 
 
 def _covered(counts: Mapping[tuple[str, str], int]) -> Counter[tuple[str, str]]:
-    """How many threads each possible limit covers; they are counted by lane and tenant."""
     found: Counter[tuple[str, str]] = Counter()
     for (lane, tenant), count in counts.items():
         for scope in _scopes(lane, tenant):

@@ -1,8 +1,8 @@
-"""Maintenance of a store: what ``milecastle verify``, ``repair``, ``migrate`` and ``doctor`` ask.
+"""Maintenance of a store, for ``milecastle verify``, ``repair``, ``migrate`` and ``doctor``.
 
 Both ports are optional. A store with ``Store.maintenance`` is checked below what ``Store`` reads:
 its files, its pages, its tables. Of one without it, the command line reads everything through
-``Store`` and says that it did no more.
+``Store`` and says it did no more.
 
 Opening a store may migrate it, and ``doctor`` and ``migrate --print`` must change nothing. So the
 factory of a store may have an attribute ``unopened``: called with the URL, it returns an
@@ -25,7 +25,7 @@ _PAGE = 1000
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that differs from what was written. ``code`` is that of the matching error."""
+    """A difference from the written data. ``code`` is the matching error's."""
 
     place: str
     problem: str
@@ -33,10 +33,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found below one thread; without a finding, the thread is ready to be read.
+    """Findings below one thread; without one, the thread is ready to be read.
 
     ``thread`` is ``None`` if the thread's id cannot be read. ``is_thread=False``: this is about the
-    store as a whole, for example the pages of its file.
+    store as a whole, for example its file's pages.
     """
 
     thread: str | None = None
@@ -45,9 +45,9 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``repair`` did to one thread: nothing, unless ``file`` names what was repaired.
+    """The result of ``repair`` for one thread: nothing, unless ``file`` names a repaired one.
 
-    ``kept`` is the copy of the damaged file. ``findings`` are what cannot be repaired.
+    ``kept`` is the copy of the damaged file. ``findings`` cannot be repaired.
     """
 
     thread: str | None = None
@@ -57,7 +57,7 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """The version of the tables, the version that this library writes, and the SQL in between."""
+    """Table version, this library's version, and the SQL in between."""
 
     version: int
     latest: int
@@ -65,7 +65,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line of ``doctor``: what was checked, the verdict, what was found, what to do."""
+    """One line in ``doctor``: subject, verdict, finding, advice."""
 
     name: str
     verdict: CheckVerdict
@@ -85,33 +85,33 @@ class Unopened(Protocol):
         ...
 
     def migrate(self) -> str:
-        """Apply what is missing and return the SQL that did it; "" if nothing was missing."""
+        """Apply missing migrations; return their SQL, "" if none."""
         ...
 
     def examine(self) -> Sequence[Check]:
         """Further checks of the store's location: permissions, disk, clock.
 
         A check named ``clock`` replaces the one that ``doctor`` makes. A check named ``store`` with
-        the verdict ``ok`` is added to what ``doctor`` reports about the opened store.
+        the verdict ``ok`` is added to ``doctor``'s report about the opened store.
         """
         ...
 
 
 class Maintenance(Unopened, Protocol):
-    """A store that can check and repair what is below its threads."""
+    """A store that can check and repair its own files."""
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
-        """Each thread of the tenant, or each that is named, with what is wrong below it.
+        """The tenant's threads, or the named ones, with the problems below them.
 
-        A thread that cannot be listed is reported, and the others are still inspected. The caller
-        reads the threads that have no findings through ``Store``: this need not read them again.
+        An unlistable thread is reported, and the others are still inspected. The caller
+        reads the threads with no findings through ``Store``: this need not read them again.
         """
         ...
 
     def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
-        """Each thread of the tenant, or each that is named, repaired if that loses nothing.
+        """The tenant's threads, or the named ones, repaired if nothing is lost.
 
-        Nothing that was acknowledged may be lost. A store that repairs itself yields nothing.
+        Nothing acknowledged may be lost. A store that repairs itself yields nothing.
         """
         ...
 
@@ -131,14 +131,14 @@ class _Listing(Protocol):
 def inspect_listed(
     store: _Listing, tenant: str, threads: Sequence[str] = ()
 ) -> Iterator[Inspected]:
-    """The threads that a store lists: all that ``verify`` yields where nothing is below them."""
+    """The threads a store lists: enough for ``verify`` if there is nothing below them."""
     if threads:
         return (Inspected(thread=name) for name in threads)
     return inspect_pages(lambda last: store.threads(tenant, limit=_PAGE, after=last))
 
 
 def inspect_pages(list_page: Callable[[str | None], Sequence[ThreadInfo]]) -> Iterator[Inspected]:
-    """The same, by a function that lists the threads after one."""
+    """The same, with a function listing the threads after one."""
     last: str | None = None
     while True:
         try:

@@ -13,12 +13,10 @@ class Listening(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether it can hear: the store has answered it lately."""
+        """True if the store has answered lately."""
         ...
 
-    def close(self) -> None:
-        """Stop listening."""
-        ...
+    def close(self) -> None: ...
 
 
 Listen = Callable[[Callable[[], None]], Listening]

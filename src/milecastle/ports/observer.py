@@ -11,7 +11,7 @@ from milecastle.model.run import Segment
 
 
 class Observer(Protocol):
-    """Receives events in order. What it raises is logged once and otherwise ignored."""
+    """Receives events in order. An exception is logged once and otherwise ignored."""
 
     def on_event(self, event: Event) -> None:
         """Handle ``event``; return quickly, because the run waits."""
@@ -20,39 +20,39 @@ class Observer(Protocol):
 
 @runtime_checkable
 class TaskObserver(Observer, Protocol):
-    """An observer that also wraps each attempt of each task, on the thread where the node runs.
+    """An observer wrapping each task attempt, on the node's thread.
 
-    So a tracer can be the parent of what the node's own code traces. ``event`` says which run,
-    node, task and attempt; it has no values of the state. The context manager meets what the node
-    raises and cannot suppress it; a node that waits for a person or a time has not raised.
+    So a tracer can be the parent of the node's own traces. ``event`` says which run, node, task and
+    attempt; it has no values of the state. The context manager meets the node's exception and
+    cannot suppress it; a node waiting for a person or a time has not raised.
     """
 
     def wrap_task(self, event: Event, /) -> AbstractContextManager[object]:
-        """The context manager to call the node in."""
+        """Context manager for calling the node."""
         ...
 
 
 @runtime_checkable
 class TracingObserver(TaskObserver, Protocol):
-    """An observer that follows a run over processes, and sees its commits."""
+    """An observer that follows a run across processes, and sees its commits."""
 
     def is_on(self) -> bool:
-        """Whether it wants to see the run that starts now; if not, no event is created for it."""
+        """True if it wants to see a new run; if not, no event is created for it."""
         ...
 
     def begin_segment(self, segment: Segment, /) -> Mapping[str, str]:
-        """A segment starts, before its first event; return what to store with the run.
+        """A segment starts, before its first event; return data to store with the run.
 
         That is ``carried`` of the next segment, wherever it runs. No values of the state.
         """
         ...
 
     def end_segment(self, run_id: str, /) -> None:
-        """The segment is over, however it ended; all its events were reported."""
+        """The segment ended in any way; all its events were reported."""
         ...
 
     def wrap_commit(self, event: Event, /) -> AbstractContextManager[object]:
-        """The context manager to commit in; it meets what the store raises.
+        """The context manager to commit in; it meets the store's exception.
 
         ``event`` is the ``checkpoint_save`` to be; its ``run_id`` is empty, and its ``seq``
         ``None``, if no entry is written. ``data`` has the ``source`` of the entry, and the number

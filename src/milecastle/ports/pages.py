@@ -1,4 +1,4 @@
-"""Pages of a list that is too long for one answer."""
+"""Pages in long lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PageKey = tuple[int, str, int]
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """Some items of a list. ``after``, given to the same call, continues behind the last one.
 
-    It is ``None`` if the page is not full: nothing is left. What is in it is the store's business.
+    It is ``None`` if the page is not full: nothing is left. Its format is the store's business.
     """
 
     items: tuple[T, ...] = ()
@@ -27,19 +27,19 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def cut(cls, items: Iterable[T], limit: int | None, place: Callable[[], PageKey]) -> Page[T]:
-        """The page of these items, which ``limit`` may have cut short behind ``place``."""
+        """A page of these items, perhaps cut at ``limit`` after ``place``."""
         found = tuple(items)
         is_full = bool(found) and len(found) == limit
         return cls(found, place_text(place()) if is_full else None)
 
 
 def place_text(place: PageKey) -> str:
-    """A place as ``Page.after`` has it."""
+    """A place as in ``Page.after``."""
     return msgspec.json.encode(place).decode()
 
 
 def place_after(text: str) -> PageKey:
-    """The place that ``place_text`` was given; ``InvalidRequest`` if it was not."""
+    """The inverse of ``place_text``; ``InvalidRequest`` if malformed."""
     try:
         return msgspec.json.decode(text, type=tuple[int, str, int])
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -49,7 +49,7 @@ def place_after(text: str) -> PageKey:
 def page_of(
     found: Iterable[tuple[PageKey, T]], limit: int | None, after: str | None, *, down: bool
 ) -> Page[T]:
-    """A page of what was found in any order: by place, from the greatest down or the least up."""
+    """A page from unordered items: by place, descending or ascending."""
     placed = sorted(found, key=itemgetter(0), reverse=down)
     if after is not None:
         last = place_after(after)

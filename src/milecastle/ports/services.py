@@ -1,4 +1,4 @@
-"""What a run may ask of the driver while nodes run: to record something now, or to emit it."""
+"""Driver services for running nodes: record now, or emit."""
 
 from __future__ import annotations
 
@@ -14,51 +14,47 @@ from milecastle.ports.task import TaskPort
 
 
 class Services(Protocol):
-    """Called from the thread, or the event loop, that a node runs on."""
+    """Called on a node's thread or event loop."""
 
     def enter(self, run_id: str, port: TaskPort, /) -> None:
-        """A run begins: its tasks turn to this port."""
+        """Register a run's port for its tasks."""
         ...
 
     def begin_segment(self, segment: Segment, /) -> Mapping[str, str]:
-        """Tell observers that a segment starts; what they store with the run."""
+        """Report a segment's start; return observers' data for the run."""
         ...
 
     def end_segment(self, run_id: str, /) -> None:
-        """Tell observers that a segment is over."""
+        """Report a segment's end."""
         ...
 
     def commit(self, batch: Batch, /) -> None:
-        """Write a batch. When it returns the batch is durable."""
+        """Write a batch. On return it is durable."""
         ...
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch], /) -> bool:
-        """Let ``work`` write in the transaction that commits the batch that it returns.
+        """Let ``work`` write in the transaction committing the batch it returns.
 
         ``False`` if the batch was there already, and nothing was written.
         """
         ...
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
-        """The files of a tenant; ``InvalidRequest`` if the store has none."""
+        """A tenant's files; ``InvalidRequest`` if the store has none."""
         ...
 
-    def acommit(self, batch: Batch, /) -> Coroutine[Any, Any, None]:
-        """The same without blocking the event loop."""
-        ...
+    def acommit(self, batch: Batch, /) -> Coroutine[Any, Any, None]: ...
 
     def heartbeat(self) -> None:
         """A node is still at work."""
         ...
 
     def publish(self, event: Event, /) -> None:
-        """Send an emitted value to readers in other processes, if any may read; never waits."""
+        """Send an emitted value to readers in other processes; never waits."""
         ...
 
     def emit(self, event: Event, /) -> object:
-        """Emit an event. May wait until the reader of the stream has caught up."""
+        """Emit an event. May wait until the reader has caught up."""
         ...
 
-    def aemit(self, event: Event, /) -> Coroutine[Any, Any, None]:
-        """The same without blocking the event loop."""
-        ...
+    def aemit(self, event: Event, /) -> Coroutine[Any, Any, None]: ...

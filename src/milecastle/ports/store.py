@@ -1,11 +1,11 @@
 """The store: an append-only log per thread, behind one write and a few reads.
 
-Rules that every store follows, and that ``milecastle.testing.StoreContract`` checks:
+Rules for every store, checked by ``milecastle.testing.StoreContract``:
 
 1. The key is the fence. A batch whose entries are ``head + 1``, ``head + 2`` and so on is appended
   as a whole; any other is refused with ``Conflict`` and leaves no trace. Never a gap, never
-   a lost update. A thread that was deleted and created again may have a head with the same seq: a
-   writer that gives the id of the head it knows is refused there.
+   a lost update. A recreated thread may have a head with the same seq: a writer giving the id of
+   the head it knows is refused there.
 2. A batch is atomic: entries, results, run records, failure, manifest and line, or nothing.
 3. When ``commit`` returns, the batch is durable. When it raises anything but ``Conflict``, the
    outcome is unknown until read.
@@ -14,30 +14,30 @@ Rules that every store follows, and that ``milecastle.testing.StoreContract`` ch
    code point: nothing is folded, normalised or cut off. In every call, a key that is not a
    ``ThreadKey`` raises ``TypeError``.
 6. Reading never blocks a writer for longer than a short moment, and may be done while iterating.
-7. A chain is what rebuilds a checkpoint and no more: the newest snapshot at or below it, the
-   rollups after that up to its ``roll_seq``, and the deltas after both.
+7. A chain rebuilds a checkpoint, without more: the newest snapshot at or below it, the rollups
+   after that up to its ``roll_seq``, and the deltas after both.
 8. Task results come with the head under which they were written; a later one of the same task
    replaces the earlier. They outlast entries whose source is in ``HOLDING`` (takeover, interrupt,
    answer, sleep); any other entry ends them.
 9. Lists have one order on every store: histories and runs newest first, text by code point. The
    newest run is the one that was committed last for the first time: clocks decide nothing. A limit
    applies after every other condition; one below 0 means 0, and no limit is too large. What cannot
-   exist is not found and is not an error: a status that no run has lists nothing.
-   Lists of a tenant by recency have the order of commits: of two commits, the one that was called
-   after the other had returned is the newer. A store of files that has no such order says which
-   order it has. A page costs what is on it and not what is in the store; a store that has
-   everything in memory, or in files, may scan it.
+   exist is not found and is not an error: a status no run has lists nothing. Lists of a tenant by
+   recency have the order of commits: of two commits, the one called after the other had
+   returned is the newer. A store of files with no such order says which order it has. A page
+   costs as much as its size, not the store's; a store that has everything in memory, or in files,
+   may scan it.
 10. Deleting removes all of a thread and nothing of any other.
-11. Pruning changes no remaining state. A writer that continues from the head and the pointers that
+11. Pruning changes no remaining state. A writer continuing from the head and the pointers that
     it knows is read back correctly.
 12. A closed store raises ``Unavailable`` for every call.
-13. The index of threads contains what batches wrote: ``Batch.thread`` becomes the line of its
+13. The index of threads contains the batches' rows: ``Batch.thread`` becomes the line of its
     thread, in the same transaction. A batch without one leaves the line as it is. Only a thread
-    that has no line gets one from a run record, the last of the batch. A line whose ``due_at`` is 0
+    that has no line gets one from a run record, the batch's last. A line whose ``due_at`` is 0
     gets the time of the store in its place.
 14. The tags of a thread (``Store.tags``) are beside its line, and change by ``Batch.tags`` alone,
     in the same transaction: no line, step, claim or pruning changes them; deleting removes them.
-    A thread that has no line after the batch gets none.
+    A thread with no line after the batch gets none.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Capabilities(Protocol):
     def commit_many(self) -> CommitMany | None:
         """Commit each batch as ``commit`` would, all in one transaction; the outcome of each.
 
-        A batch that conflicts leaves no trace, and its ``Conflict`` is returned in its place; the
+        A conflicting batch leaves no trace, and its ``Conflict`` is returned in its place; the
         others are written. Any other error is raised, and then no batch is known to be written.
         Batches of one thread are taken in the order given.
         """
@@ -122,7 +122,7 @@ class Capabilities(Protocol):
 
     @property
     def writers(self) -> int:
-        """How many calls of ``commit`` run in parallel; above that ``commit_many`` is faster."""
+        """Parallel ``commit`` calls; above that ``commit_many`` is faster."""
         return 1
 
     @property
@@ -144,7 +144,7 @@ class Capabilities(Protocol):
 
     @property
     def read_many(self) -> ReadMany | None:
-        """What ``open`` finds for each of many threads, faster than one after the other.
+        """``open`` for many threads, faster than one by one.
 
         A thread without checkpoints is missing. If one of the threads is damaged, it may raise for
         all: read each by itself then.
@@ -153,10 +153,10 @@ class Capabilities(Protocol):
 
     @property
     def transact(self) -> Transact | None:
-        """Call ``work`` with a connection inside a transaction; commit what it wrote and its batch.
+        """Call ``work`` with a connection inside a transaction; commit its writes and its batch.
 
-        Both are written, or neither. What ``work`` raises ends the transaction and is raised.
-        The batch is one of results of this thread. ``False`` if the thread has one of them already,
+        Both are written, or neither. An exception in ``work`` ends the transaction and is raised.
+        The batch has only this thread's results. ``False`` if the thread has one of them already,
         by a call whose answer was lost: then nothing is written. Whoever takes the thread over
         waits for a transaction that is being committed; ``Conflict`` if one did before.
         """
@@ -176,13 +176,12 @@ class Store(Capabilities, Protocol):
     @property
     def blocking(self) -> bool:
         """Whether calls may block."""
-        ...
 
     @property
     def rollup_after(self) -> int | None:
         """After how many deltas reading them one by one costs more than a rollup; ``None``: never.
 
-        A store that fetches rows returns about 128; one that has them in memory needs no rollups.
+        A store fetching rows returns about 128; one that has them in memory needs no rollups.
         """
         ...
 
@@ -196,41 +195,41 @@ class Store(Capabilities, Protocol):
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of the checkpoint ``seq`` (default: the head); ``None`` if it does not exist.
 
-        The cost depends on the size of the state, not on the length of the history.
+        The cost depends on the state's size, not on the history's length.
         """
         ...
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head and the record of its run, in one read; ``None`` if it has none."""
+        """The head's chain and run record, in one read; ``None`` if there is none."""
         ...
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload (``b""``), or ``None``.
 
-        It has what a writer names (``seq`` and ``id``), and costs the same whatever the state is.
+        It has the writer's ``seq`` and ``id``, and costs the same for any state.
         """
         ...
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """What tasks of the step at the head returned: the results of the head's chain.
+        """Task results for the step at the head, from its chain.
 
         In no promised order, and without reading the chain.
         """
         ...
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """What ``read`` finds, without results: enough for the state, however wide its step is."""
+        """Like ``read`` without results: enough for the state, however wide its step is."""
         ...
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results of the step at the head are of this task or its items (``task#0``).
+        """Number of results for this task or its items (``task#0``) in the step at the head.
 
         Nothing of them is read but their names. One that replaced another may count as two.
         """
         ...
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint of this thread, or ``None``."""
+        """A checkpoint's seq in this thread, or ``None``."""
         ...
 
     def history(
@@ -247,14 +246,14 @@ class Store(Capabilities, Protocol):
     ) -> Sequence[Entry]:
         """Entries oldest first, with payloads, from above ``after``; for copies and followers.
 
-        Entries that pruning dropped are not included; rewritten ones are returned as they are now.
+        Pruned entries are not included; rewritten ones are returned as they are now.
         """
         ...
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first: in the order in which they were first committed.
 
-        Each record is the newest that was committed for its run. A reader may modify its copy.
+        Each record is the newest committed for its run. A reader may modify its copy.
         """
         ...
 
@@ -270,7 +269,7 @@ class Store(Capabilities, Protocol):
         ...
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run of this thread, or ``None``."""
+        """A run's failure, or ``None``."""
         ...
 
     def threads(
@@ -281,14 +280,14 @@ class Store(Capabilities, Protocol):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a line in the index, by thread id, from above ``after``.
+        """The tenant's threads with a line in the index, by thread id, from above ``after``.
 
-        ``status`` is that of the line; text that is not a status lists nothing.
+        ``status`` is the index row's; other text lists nothing.
         """
         ...
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the index, or ``None``."""
+        """A thread's index row, or ``None``."""
         ...
 
     def recent_threads(
@@ -301,7 +300,7 @@ class Store(Capabilities, Protocol):
     ) -> Page[ThreadInfo]:
         """The tenant's threads, the one whose line was committed last first.
 
-        ``status`` is that of the line. What is committed while the pages are read may be missed,
+        ``status`` is the index row's. What is committed while the pages are read may be missed,
         and a thread whose line changes meanwhile may be listed twice; every other is listed once.
         """
         ...
@@ -314,9 +313,9 @@ class Store(Capabilities, Protocol):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first.
+        """The tenant's sleeping threads, ordered by wake time.
 
-        By ``wake_at``, then by thread id; with ``until``, those that wake then or before.
+        By ``wake_at``, then by thread id; with ``until``, those waking then or before.
         """
         ...
 
@@ -328,14 +327,14 @@ class Store(Capabilities, Protocol):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[RunRecord]:
-        """The tenant's runs, the one that was first committed last first.
+        """The tenant's runs, newest first, by their first commit.
 
-        ``status`` is that of the record. A run that begins while the pages are read is not listed.
+        ``status`` is the record's. A run beginning while the pages are read is not listed.
         """
         ...
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """The manifest that a run stored under this fingerprint, or ``None``.
+        """The manifest a run stored under this fingerprint, or ``None``.
 
         Every manifest committed to this thread is found; a store may share those of other threads
         of the tenant, but never of another tenant. The first one stored wins.
@@ -357,7 +356,7 @@ class Store(Capabilities, Protocol):
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries, drop every entry below ``cut`` and return how many were dropped.
 
-        ``rewritten`` are snapshots of the entries that they replace; one without an entry to
+        ``rewritten`` are snapshots of the entries they replace; one without an entry to
         replace is ignored. The caller passes one for the first entry that stays, and for each
         rollup that stays and reaches below it. ``Conflict`` if the head is no longer ``head``.
         ``InvalidRequest`` if ``cut`` or anything rewritten is above the head's ``roll_seq``: the
@@ -382,7 +381,7 @@ _FORMER: Mapping[str, tuple[str, str]] = {
 
 
 def refuse_former_shape(store: object) -> None:
-    """Refuse a store that was written before optional capabilities were attributes."""
+    """Refuse a store written before optional capabilities were attributes."""
     name = type(store).__name__
     for method, (capability, now) in _FORMER.items():
         if hasattr(store, method) and getattr(store, capability, None) is None:

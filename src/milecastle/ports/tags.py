@@ -1,4 +1,4 @@
-"""Tags: threads of a store by the names that users give them."""
+"""Tags: threads of a store by the names users give them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Tags(Protocol):
     def threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id, from above ``after``.
+        """The tenant's threads with a tag, by thread id, from above ``after``.
 
-        One indexed query, if the store has indexes: a page costs what is on it.
+        One indexed query, if the store has indexes: a page costs as much as its size.
         """
         ...

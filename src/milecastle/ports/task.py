@@ -1,4 +1,4 @@
-"""What a task may ask of its run while it runs, in this process by a call.
+"""A task's calls to its run while it runs, in this process by a call.
 
 Every argument and every answer is data, except the function of ``transact`` and the files, whose
 place is data: an executor in another process may implement this port by messages to the one that
@@ -23,45 +23,39 @@ class TaskPort(Protocol):
     Raises ``InvalidRequest`` once the run has stopped: nothing more is recorded then.
     """
 
-    def is_running(self, task: RunTask, /) -> bool:
-        """Whether the run is in the step of this task, and has not stopped."""
-        ...
+    def is_running(self, task: RunTask, /) -> bool: ...
 
-    def facts(self, task: RunTask, /) -> TaskFacts:
-        """The facts of a task that came without them."""
-        ...
+    def facts(self, task: RunTask, /) -> TaskFacts: ...
 
     def recorded(self, task: RunTask, name: str, /) -> Any:
-        """What the task recorded under this name; ``MISSING`` if it did not."""
+        """The value recorded under this name, or ``MISSING``."""
         ...
 
     def record(self, task: RunTask, name: str, value: Any, /) -> None:
-        """Record a value under this name. When it returns the record is durable."""
+        """Record a value under this name. On return it is durable."""
         ...
 
     async def arecord(self, task: RunTask, name: str, value: Any, /) -> None:
-        """``record`` without stopping the event loop."""
+        """Async version of ``record``."""
         ...
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any], /) -> Any:
-        """Record what ``function`` returns in the transaction that it writes in."""
+        """Record ``function``'s result in the transaction it writes in."""
         ...
 
     def files(self, task: RunTask, /) -> PlacedFiles:
-        """The files of the tenant; ``InvalidRequest`` if the run has none."""
+        """The tenant's files; ``InvalidRequest`` if the run has none."""
         ...
 
     def emit(self, task: RunTask, value: Any, /) -> None:
-        """Emit a value to the reader of the stream; may wait until the reader has caught up."""
+        """Emit a value to the stream's reader; may wait until it has caught up."""
         ...
 
     async def aemit(self, task: RunTask, value: Any, /) -> None:
-        """``emit`` without stopping the event loop."""
+        """Async version of ``emit``."""
         ...
 
-    def heartbeat(self, task: RunTask, /) -> None:
-        """The task is still at work."""
-        ...
+    def heartbeat(self, task: RunTask, /) -> None: ...
 
     def answer(self, label: str, /) -> Any:
         """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
@@ -70,6 +64,6 @@ class TaskPort(Protocol):
     def wake_time(self, label: str, until: int | None, seconds: float, /) -> int | None:
         """When a sleep ends, in microseconds since 1970; ``None`` if that time has come.
 
-        A length of time counts from the first time that the task asked.
+        A length of time counts from the first time the task asked.
         """
         ...

@@ -26,9 +26,7 @@ class Mountable(Protocol):
 
     def __call__(
         self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send
-    ) -> Awaitable[None]:
-        """Answer a request; see the ASGI specification."""
-        ...
+    ) -> Awaitable[None]: ...
 
     def lifespan(self, _: object = None) -> AbstractAsyncContextManager[None]:
         """Run the worker while the block runs: ``FastAPI(lifespan=served.lifespan)``."""
@@ -36,7 +34,7 @@ class Mountable(Protocol):
 
 
 def require_extra() -> None:
-    """Refuse to serve without the packages that it takes."""
+    """Refuse to serve if packages of the extra are missing."""
     if any(find_spec(name) is None for name in ("jinja2", "starlette", "uvicorn")):
         raise InvalidRequest("the server needs the extra serve: pip install 'milecastle[serve]'")
 
@@ -44,8 +42,8 @@ def require_extra() -> None:
 def problem_for(error: Exception) -> Response:
     """The response to a request that raised, as this server answers it: for your own service.
 
-    A problem document (RFC 9457) with our code, and the status that fits: 404 for a thread that
-    does not exist, 409 for one that is in progress. An exception that is not ours is a 500 without
+    A problem document (RFC 9457) with our code, and the status fitting: 404 for a thread that
+    does not exist, 409 for one in progress. An exception that is not ours is a 500 without
     details, and its type and place are logged. With FastAPI or Starlette::
 
         @service.exception_handler(MilecastleError)
@@ -67,7 +65,7 @@ def asgi(
     redact: Callable[[str, Any], Any] | None = None,
     identify: Callable[[Mapping[str, str]], Identity | None] | None = None,
 ) -> Mountable:
-    """The ASGI application that serves these apps, which share one store.
+    """The ASGI application serving these apps, which share one store.
 
     ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that may
     do everything in the tenant of the first app: for loopback, where ``/?token=`` exchanges it for
@@ -77,14 +75,14 @@ def asgi(
     left to the fleet. It can be mounted under a path of another application, which must then run
     its ``lifespan``: most applications pass no lifespan events on.
 
-    ``redact(place, value)`` is called with every value that is about to leave, as JSON, and returns
-    what is sent instead: ``place`` is ``$.channel`` for a part of a state, the path of a difference
+    ``redact(place, value)`` is called with every value about to leave, as JSON, and returns
+    its replacement: ``place`` is ``$.channel`` for a part of a state, the path of a difference
     (which begins like that), or a name such as ``question``, ``value`` or ``message``.
 
-    ``identify(headers)`` is for a proxy that knows the callers: it gets the headers that a request
+    ``identify(headers)`` is for a proxy that knows the callers: it gets the headers a request
     has once, by their names in lower case, and returns an ``Identity``, or ``None`` to look for a
     token. Use it only if every request comes through that proxy, and it removes from requests the
-    header that it sets.
+    header it sets.
     """
     require_extra()
     from milecastle.server.application import assemble

@@ -1,4 +1,4 @@
-"""Who may call: tokens with a tenant and scopes, the session of a browser, Host and Origin.
+"""Access: tokens with a tenant and scopes, a browser's session, Host and Origin.
 
 Rules:
 
@@ -6,19 +6,19 @@ Rules:
 - A file of tokens is looked at with each request: one that was taken out is refused from then on.
 - A tenant is never named by a request: it is that of the token.
 - A token is sent as ``Authorization: Bearer``, or as ``X-Api-Key``, which only some clients can.
-- A scope is what it says and includes no other: ``admin`` does not include ``run``.
-- A browser exchanges a token for a session: that of the start URL, or one that a person pastes. It
-  is a cookie that scripts cannot read and that other sites do not send. It is another secret: who
-  reads a cookie does not have the token. It is signed by its token, so every server with the same
-  tokens knows it, and it ends with the token, or after ``SESSION`` seconds. One that is logged out
-  is refused by this process; nothing is stored, so others and the next one do not know of it.
-- With ``identify``, a proxy says who calls. A header that a request has twice is not shown to it:
+- A scope includes no other: ``admin`` does not include ``run``.
+- A browser exchanges a token for a session: that of the start URL, or one a person pastes. It is a
+  cookie scripts cannot read and other sites do not send. It is another secret: who reads a cookie
+  does not have the token. It is signed by its token, so every server with the same tokens knows it,
+  and it ends with the token, or after ``SESSION`` seconds. One that is logged out is refused by
+  this process; nothing is stored, so others and the next one do not know of it.
+- With ``identify``, a proxy says who calls. A header a request has twice is not shown to it:
   one of the two may be the caller's.
-- The name in ``Host`` must be known, so that a page cannot reach this server under a name that it
+- The name in ``Host`` must be known, so a page cannot reach this server under a name it
   controls (DNS rebinding). An address needs no name, and so is always accepted.
 - A request with an ``Origin`` comes from a page of this very server. There is no CORS.
-- A session is accepted from a page of another origin (``Sec-Fetch-Site``) only for a link that a
-  person follows: a GET that the browser shows as a page of its own.
+- A session is accepted from a page of another origin (``Sec-Fetch-Site``) only for a link a
+  person follows: a GET the browser shows as a page of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Identify = Callable[[Mapping[str, str]], Identity | None]
 
 
 class Access:
-    """Recognizes the callers of a server.
+    """Recognizes a server's callers.
 
     ``start`` is the token of the start URL, if there is one; its identity may do everything. The
     tokens of ``file`` are known too, as it is now.
@@ -106,7 +106,7 @@ class Access:
         return identity
 
     def caller(self, headers: Headers, identity: Identity) -> str:
-        """The name of a caller that was identified: that of its token, which is no secret."""
+        """Token name of an identified caller; it is not a secret."""
         given = credential(headers)
         for known, _ in self._tokens if given.text else ():
             claim, _, signature = given.text.rpartition(".")
@@ -117,14 +117,13 @@ class Access:
         return f"tenant {identity.tenant}"
 
     def may_start(self, token: str) -> bool:
-        """Whether this is the token of the start URL."""
         return self._start is not None and hmac.compare_digest(self._start, _hash(token))
 
     def open_session(self, token: str) -> str:
-        """The session of a browser that has this token.
+        """Open a session for a browser with this token.
 
         Raises:
-            Refused: nobody has it.
+            Refused: the token is unknown.
         """
         if self._of_token(token) is None:
             raise Refused(UNAUTHORIZED, 401, "this server does not know the token")
@@ -132,7 +131,6 @@ class Access:
         return f"{claim}.{_signature(_hash(token), claim)}"
 
     def end_session(self, headers: Headers) -> None:
-        """Refuse the session of this request from now on, whoever has its cookie."""
         given = credential(headers)
         if given.is_token or self._of_session(given.text) is None:
             return
@@ -142,7 +140,6 @@ class Access:
 
     @property
     def _tokens(self) -> list[tuple[bytes, Identity]]:
-        """The hashes of the tokens that are known now."""
         if self._file is not None and self._file.has_changed():
             self._of_file = _hashed(self._file.tokens)
         return self._given + self._of_file
@@ -170,14 +167,13 @@ def _hashed(tokens: Iterable[tuple[str, Identity]]) -> list[tuple[bytes, Identit
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What a request shows: a bearer token or a session; an empty session if nothing."""
+    """Bearer token or session a request presents; an empty session if neither."""
 
     text: str
     is_token: bool
 
 
 def credential(headers: Headers) -> Credential:
-    """What a request shows, known or not."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return Credential(token.strip(), is_token=True)
@@ -188,7 +184,6 @@ def credential(headers: Headers) -> Credential:
 
 
 def _end_of(claim: str) -> int:
-    """When a session ends, of a claim that somebody signed."""
     return int(claim.partition(".")[0])
 
 
@@ -197,7 +192,6 @@ def _signature(key: bytes, claim: str) -> str:
 
 
 def _single(headers: Headers) -> dict[str, str]:
-    """The headers that a request has once, by their names in lower case."""
     return {name: headers[name] for name in headers if len(headers.getlist(name)) == 1}
 
 
@@ -206,18 +200,17 @@ def _hash(text: str) -> bytes:
 
 
 def cookie_name(host: str) -> str:
-    """Cookies are shared by all ports of a host, and several servers may run there."""
     found = _HOST.fullmatch(host)
     return f"milecastle-{(found[2] if found else None) or 80}"
 
 
 def normal_name(host: str) -> str:
-    """A host name as it is compared: lower case, without the dot of the root."""
+    """Normalize a host name for comparison: lower case, no trailing dot."""
     return host.lower().rstrip(".")
 
 
 def refuse_foreign(headers: Headers, names: Collection[str], method: str = "GET") -> None:
-    """Refuse a request under a name that is not ours, or from a page that is not.
+    """Refuse a request under a foreign name, or from a foreign page.
 
     ``names`` are normal ones.
 

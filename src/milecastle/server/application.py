@@ -7,7 +7,7 @@ Rules:
 
 - Nothing of a request is looked at before its size, its Host and its Origin; no body is read before
   the token and its scope are.
-- Paths are matched as they were sent: a ``%2F`` in the name of a thread is part of the name.
+- Paths are matched as they were sent: a ``%2F`` in a thread's name is part of the name.
 - Every answer says how it may be used: not sniffed, not stored, not framed.
 - Errors are problem documents; on pages, and where a browser is led astray, they are pages.
 """
@@ -76,7 +76,7 @@ _NOBODY = Identity("", frozenset())
 
 
 class Application:
-    """Serves a service to those whom ``access`` knows, under the names in ``hosts``."""
+    """Serves a service to callers known to ``access``, under the names in ``hosts``."""
 
     def __init__(self, service: Service, access: Access, hosts: Collection[str] = ()) -> None:
         self.service = service
@@ -97,12 +97,11 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncGenerator[None, None]:
-        """Run the worker while the block runs; for the application that this one is mounted in."""
+        """Run the worker while the block runs; for a host application this one is mounted in."""
         async with self.service.running():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; see the ASGI specification."""
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
@@ -120,9 +119,9 @@ class Application:
     async def answer(
         self, endpoint: Endpoint | WebPage, http: Request, held: ExitStack
     ) -> Response:
-        """What an endpoint or a page answers to a request, whatever happens.
+        """Answer a request with an endpoint or a page; never raises.
 
-        What the request occupies is ``held`` until its answer is sent.
+        Resources in ``held`` are released after the answer is sent.
         """
         try:
             request = await self._read(endpoint, http, held)
@@ -157,12 +156,11 @@ class Application:
         return await self._renderer.response(view, request)
 
     def _recognize(self, request: ApiRequest) -> None:
-        """Refuse a caller who is not the one any more that the request was of."""
         if self.access.identify(request.http.headers) != request.identity:
             raise Refused(UNAUTHORIZED, 401, "the caller is another one now")
 
     def problem(self, error: Exception, http: Request, *, is_page: bool = False) -> Response:
-        """The answer to a request that raised: a page for people, else a document."""
+        """Answer a request that raised: a page for people, else a problem document."""
         error = without_values(error, self.service.redact)
         if is_page or prefers_html(http):
             return self._renderer.problem(error, http)
@@ -216,7 +214,6 @@ async def _body(service: Service, endpoint: Endpoint | WebPage, http: Request) -
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:
-    """What the path names, decoded."""
     try:
         return {name: unquote(text, errors="strict") for name, text in found.items()}
     except UnicodeDecodeError:
@@ -224,8 +221,6 @@ def _names(found: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Resource:
-    """One path, with what its methods do."""
-
     def __init__(
         self, application: Application, endpoints: Mapping[str, Endpoint | WebPage]
     ) -> None:
@@ -271,7 +266,6 @@ def assemble(
     redact: Redact | None = None,
     identify: Identify | None = None,
 ) -> Application:
-    """The application; see ``milecastle.server.asgi``."""
     if tokens is None and token is None and identify is None:
         raise InvalidRequest(
             "a server needs tokens=, a file, token= or identify=: nothing is public"

@@ -1,14 +1,14 @@
-"""Threads that are followed once, however many readers they have.
+"""Threads followed once, however many readers they have.
 
 Rules:
 
 - A thread with readers has one broadcast, which follows its log and keeps the newest texts, so many
-  bytes at most. The last reader that leaves closes it.
-- A reader is a position, not a queue: it takes no memory and nobody waits for it. One that is
-  behind what the broadcast keeps reads the log for itself until it is not.
+  bytes at most. The last reader leaving closes it.
+- A reader is a position, not a queue: it takes no memory and nobody waits for it. One behind the
+  broadcast's buffer reads the log for itself until it has caught up.
 - A checkpoint is recognized by its seq and an emitted value by its number, so a reader gets each
-  once, whether it comes from the log or from the broadcast. Values that were emitted before a
-  reader came are not for it; those that it was too slow for are counted as missed.
+  once, whether it comes from the log or from the broadcast. Values emitted before a
+  reader came are not for it; those it was too slow for are counted as missed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ KEPT: Final = 512 * 1024
 
 
 class FollowedThread(Protocol):
-    """A thread, as a broadcast and its readers see it."""
+    """A thread as seen by a broadcast and its readers."""
 
     def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
-        """What comes after a seq, without an end; ``None``: the run has stopped."""
+        """Yield events after a seq, endlessly; ``None`` means the run has stopped."""
         ...
 
-    async def text(self, event: Event[Any]) -> bytes:
-        """An event as it is sent."""
-        ...
+    async def text(self, event: Event[Any]) -> bytes: ...
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
         """That the run has stopped.
@@ -46,13 +44,11 @@ class FollowedThread(Protocol):
         """
         ...
 
-    def missed(self, run_id: str, count: int) -> bytes:
-        """That so many emitted values were missed."""
-        ...
+    def missed(self, run_id: str, count: int) -> bytes: ...
 
 
 class BroadcastText(msgspec.Struct, frozen=True):
-    """A text: a checkpoint with its seq, an emitted value with its number, or a rest."""
+    """A checkpoint with its seq, an emitted value with its number, or a stop."""
 
     text: bytes
     seq: int = 0
@@ -61,7 +57,7 @@ class BroadcastText(msgspec.Struct, frozen=True):
 
 
 class Broadcast:
-    """One thread. ``seq`` is its newest checkpoint that was read here.
+    """One thread. ``seq`` is its newest checkpoint read here.
 
     It begins with the checkpoint after ``after``, which must exist.
     """
@@ -80,7 +76,6 @@ class Broadcast:
         self.readers = 0
 
     async def close(self) -> None:
-        """Stop following."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -129,25 +124,23 @@ class Broadcast:
 
     @property
     def end(self) -> int:
-        """The position after the newest text."""
         return self._first + len(self._items)
 
     def has_all_after(self, seq: int) -> bool:
-        """Whether every checkpoint after this one is here."""
+        """True if every checkpoint after this one is buffered."""
         return seq >= self._base
 
     def at(self, position: int) -> tuple[int, BroadcastText]:
-        """The text at a position, or the oldest one after it; and the position after that."""
+        """Text at a position, or the oldest one after it; and the next position."""
         found = max(position, self._first)
         return found + 1, self._items[found - self._first]
 
     async def begun(self) -> None:
-        """Wait until what is emitted is heard here."""
         while not (self._items or self.is_over):
             await self._news.wait()
 
     async def is_news(self, seconds: float) -> bool:
-        """Wait for something new, or that it is over; ``False`` if it takes longer than this."""
+        """Wait for news or the end; ``False`` after this many seconds."""
         news = self._news
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -155,13 +148,12 @@ class Broadcast:
         return news.is_set()
 
     def raise_error(self) -> None:
-        """Raise what has ended it, if it was an error."""
         if self._error is not None:
             raise self._error
 
 
 class Reader:
-    """One reader of a broadcast, which has seen the checkpoints up to ``after``."""
+    """One reader, which has seen checkpoints up to ``after``."""
 
     def __init__(self, broadcast: Broadcast, after: int) -> None:
         self._broadcast = broadcast
@@ -172,10 +164,10 @@ class Reader:
         self._position = 0
 
     async def texts(self, silence: float) -> AsyncGenerator[bytes, None]:
-        """What comes, until the thread is deleted; an empty text after so many seconds of none.
+        """The texts, until the thread is deleted; an empty text after so many seconds of none.
 
         Raises:
-            MilecastleError: the store does not answer, or what is stored cannot be read.
+            MilecastleError: the store does not answer, or its data cannot be read.
         """
         broadcast = self._broadcast
         await broadcast.begun()
@@ -197,7 +189,6 @@ class Reader:
                 yield b""
 
     async def _replay(self) -> AsyncGenerator[bytes, None]:
-        """From the log, until the broadcast has what follows."""
         async with aclosing(self._source.watch(self._after, emitted=False)) as found:
             async for event in found:
                 if event is None:
@@ -208,7 +199,6 @@ class Reader:
                     return
 
     async def _new(self, item: BroadcastText) -> list[bytes]:
-        """What of an item is new for this reader."""
         if item.seq:
             is_new, self._after = item.seq > self._after, max(item.seq, self._after)
             return [item.text] if is_new else []
@@ -224,20 +214,17 @@ class Reader:
 
 
 class Broadcasts:
-    """The broadcasts of a server, by thread."""
-
     def __init__(self) -> None:
         self._open: dict[ThreadKey, Broadcast] = {}
 
     def find(self, key: ThreadKey) -> Broadcast | None:
-        """The broadcast of a thread that has readers."""
         found = self._open.get(key)
         return None if found is None or found.is_over else found
 
     async def read(
         self, key: ThreadKey, source: FollowedThread, after: int, head: int, silence: float
     ) -> AsyncGenerator[bytes, None]:
-        """The texts of a thread after a seq; see ``Reader``. ``head`` is its newest checkpoint."""
+        """Texts after a seq; see ``Reader``. ``head`` is the newest checkpoint."""
         broadcast = self.find(key)
         if broadcast is None:
             broadcast = self._open[key] = Broadcast(source, head - 1)

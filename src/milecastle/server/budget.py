@@ -1,4 +1,4 @@
-"""How much of stored values one answer or event contains.
+"""Size budget for stored values in one answer or event.
 
 Rules:
 
@@ -34,7 +34,7 @@ _COUNTED: Final = 1 << 40
 
 
 class ValueBudget:
-    """The bytes that are left for the values of one answer.
+    """The bytes left for one answer's values.
 
     ``is_full`` if something had no room: of further states only a mark is sent.
     """
@@ -53,13 +53,11 @@ class ValueBudget:
         return value
 
     def cut(self, text: str) -> str:
-        """A text that is not a value of the state, or its beginning."""
         found = text if len(text) <= self.left else f"{text[: self.left]}..."
         self.left -= len(found)
         return found
 
     def fit_state(self, state: Any) -> Any:
-        """A state: each of its channels, or a mark in its place."""
         if not isinstance(state, dict):
             return self.fit(state)
         channels: dict[str, Any] = anything(state)
@@ -74,7 +72,6 @@ def _texts(value: Any, budget: ValueBudget) -> Any:
 
 
 def within(document: D, budget: ValueBudget) -> D:
-    """A document whose values fit the budget."""
     changed: dict[str, Any] = {}
     values = values_of(type(document))
     for name in document.__struct_fields__:
@@ -94,7 +91,7 @@ def within(document: D, budget: ValueBudget) -> D:
 
 
 def outgoing(document: msgspec.Struct, redact: Redact | None) -> PlainValue:
-    """A document as it is sent: redacted, and within the budget of an answer."""
+    """A document as it is sent: redacted, and within an answer's budget."""
     return PlainValue(_members(within(redacted(document, redact), ValueBudget())))
 
 

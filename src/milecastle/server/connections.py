@@ -5,12 +5,12 @@ Rules:
 - A connection is *vacant* while no request on it is being answered: nothing, or part of a head, or
   the rest of a body that was refused has come. It may be so for a few seconds.
 - While there are many vacant connections, each may be so for a moment only, and they do not count
-  as connections of this server. So clients that send a request are served, however many send none.
+  as connections of this server. So clients sending a request are served, however many send none.
 - There are never more connections than descriptors: the oldest vacant one makes room for a new one.
 - Probes are answered also while the server has as many connections as it may have.
 - Of a body that was not wanted only so much is read and discarded before the connection ends. It
-  is not ended at once, so that the answer arrives.
-- What is not HTTP is answered with a problem document, like everything else.
+  is not ended at once, so the answer arrives.
+- Input that is not HTTP is answered with a problem document, like everything else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PROBES: Final = ("/healthz", "/readyz")
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """How many connections there may be: with a request, all of them, accepted in one turn."""
+    """Connection limits: with a request, in total, and accepted per loop turn."""
 
     used: int
     all: int
@@ -57,7 +57,6 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 def connections(limits: ConnectionLimits) -> Callable[..., asyncio.Protocol]:
-    """What makes the connections of one server."""
     vacant: dict[_Connection, float] = {}
 
     def make(*args: Any, **settings: Any) -> asyncio.Protocol:
@@ -67,8 +66,6 @@ def connections(limits: ConnectionLimits) -> Callable[..., asyncio.Protocol]:
 
 
 class _Connection(H11Protocol):
-    """One connection. A response on it can end it at once, by the extension ``ABORT``."""
-
     def __init__(
         self,
         vacant: dict[_Connection, float],
@@ -126,7 +123,6 @@ class _Connection(H11Protocol):
             self._become_vacant()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, unless an answer has begun."""
         self._be_used()
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
@@ -173,6 +169,5 @@ class _Connection(H11Protocol):
             self._timer.cancel()
 
     def drop(self) -> None:
-        """End it, whatever was not read."""
         self._be_used()
         self.transport.abort()

@@ -27,7 +27,7 @@ ListedStatus = Literal[
 ]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
-Tags = Annotated[
+TagList = Annotated[
     tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TAG_BYTES)], ...],
     msgspec.Meta(max_length=MAX_TAGS),
 ]
@@ -161,7 +161,7 @@ class RunRequest(Message, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     options: RunOptions = RunOptions()
-    tags: Tags = ()
+    tags: TagList = ()
 
 
 class AnswersRequest(Message, frozen=True):
@@ -190,8 +190,8 @@ class ForkRequest(Message, frozen=True):
 class TagRequest(Message, frozen=True):
     """The tags to add and to remove."""
 
-    add: Tags = ()
-    remove: Tags = ()
+    add: TagList = ()
+    remove: TagList = ()
 
 
 class UpdateRequest(Message, frozen=True):

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A comment is sent if there was nothing else for a while, so that both ends see a dead connection.
-- A reader that takes nothing for a while is dropped.
+- A comment is sent if there was nothing else for a while, so both ends see a dead connection.
+- A reader taking nothing for a while is dropped.
 - Before something is sent the caller is looked at again, at most once a second: a session that was
   logged out, or is over, is sent nothing more.
 """
@@ -39,7 +39,6 @@ _PIECE: Final = 256 * 1024
 
 
 def event_text(name: str, data: str, id: int | None = None) -> bytes:
-    """One event; its data is JSON on one line."""
     head = "" if id is None else f"id: {id}\n"
     return f"{head}event: {name}\ndata: {data}\n\n".encode()
 
@@ -68,7 +67,6 @@ class EventStreamResponse(Response):
         self.check: Callable[[], object] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; see ``starlette.responses.Response``."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         sending = asyncio.create_task(self._send(start, send))
         ends = [asyncio.create_task(_left(receive)), sending]
@@ -90,7 +88,6 @@ class EventStreamResponse(Response):
                 await send_soon(send, end)
 
     async def _send(self, start: dict[str, Any], send: Send) -> bool:
-        """Whether the reader was too slow."""
         try:
             await send_soon(send, start)
             await send_soon(send, _part(self.opening))
@@ -116,7 +113,7 @@ def _part(text: bytes) -> Message:
 
 
 async def send_soon(send: Send, message: Message) -> None:
-    """Send a message to a reader that takes it in time.
+    """Send a message to a reader taking it in time.
 
     Raises:
         TimeoutError: it does not.
@@ -126,13 +123,11 @@ async def send_soon(send: Send, message: Message) -> None:
 
 
 async def _left(receive: Receive) -> None:
-    """Wait until the reader has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def abort(scope: Scope, receive: Receive) -> None:
-    """End the connection without waiting for what was not read."""
     abort = scope.get("extensions", {}).get(ABORT)
     if abort is not None:
         abort()

@@ -1,11 +1,11 @@
-"""A thread as Server-Sent Events: what is committed, exactly once and in order; what is emitted.
+"""A thread as Server-Sent Events: commits, exactly once and in order; emitted values.
 
 Rules:
 
 - A committed checkpoint is an event with ``id: SEQ``. The log is the stream: a reader that
-  reconnects with ``Last-Event-ID`` gets what came after it, missing nothing and seeing nothing
-  twice, whichever server answers.
-- What nodes emit is sent as it comes, without an id, and is never replayed.
+  reconnects with ``Last-Event-ID`` gets the rest, missing nothing and seeing nothing twice,
+  whichever server answers.
+- Emitted values are sent as they come, without an id, and are never replayed.
 - The stream stays open when a run stops, and says so: the thread may be resumed.
 - Nobody waits for a reader: see ``broadcasts``.
 """
@@ -68,7 +68,7 @@ async def events(request: ApiRequest) -> Response:
 
 
 async def read_thread(service: Service, key: ThreadKey, after: int) -> AsyncGenerator[bytes, None]:
-    """The events of a thread after a seq, as they are sent; empty texts while there are none."""
+    """A thread's events after a seq, as sent; empty texts during silence."""
     broadcast = service.broadcasts.find(key)
     if broadcast is not None and after <= broadcast.seq:
         source, head = broadcast.source, broadcast.seq
@@ -88,7 +88,7 @@ def _last_seen(request: ApiRequest) -> int:
 
 
 def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread, int]:
-    """The thread and its newest checkpoint; refuses while there is a status to say it with."""
+    """The thread and its newest checkpoint; refuses before the response status is sent."""
     app, chain = service.apps.get(service.line(key).graph), service.chain(key, None)
     head = chain.entries[-1].seq
     if after > head:
@@ -102,7 +102,7 @@ def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread
 
 
 class _UnservedThread:
-    """A thread of a store whose graph is not served here: of a session, a job, or LangGraph.
+    """A thread whose graph is not served here: a session's, a job's, or LangGraph's.
 
     See ``FollowedThread``.
     """
@@ -128,7 +128,7 @@ class _UnservedThread:
                 await asyncio.sleep(POLL)
 
     def _look(self, after: int) -> tuple[list[Event[Any]], str | None]:
-        """What was committed after a seq, and the thread's status; ``None`` if it is gone."""
+        """Commits after a seq, and the thread's status; ``None`` if it was deleted."""
         service, key = self._service, self._key
         info = service.store.thread(key)
         entries = service.store.entries(key, after=after, limit=PAGE) if info else ()
@@ -158,8 +158,6 @@ class _UnservedThread:
 
 
 class _StoredThread(_UnservedThread):
-    """A thread of a graph that is served here: what its nodes emit is followed, too."""
-
     def __init__(self, service: Service, key: ThreadKey, app: App[Any]) -> None:
         super().__init__(service, key)
         self._runner = app.runner
@@ -184,7 +182,7 @@ def _event_of(service: Service, key: ThreadKey, entry: Entry) -> Event[Any]:
 
 
 def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
-    """A thread whose run has stopped; ``None`` if it was deleted, or created again since."""
+    """The stop event; ``None`` if the thread was deleted or created again."""
     info, head = service.store.thread(key), service.store.head(key)
     if info is None or head is None or head.seq < after:
         return None
@@ -192,7 +190,6 @@ def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
 
 
 def _described(event: Event[Any]) -> tuple[str, msgspec.Struct]:
-    """The name of an event in the stream, and its data."""
     if event.type == "state":
         return "state", _state(event)
     if event.type == "missed":

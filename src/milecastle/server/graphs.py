@@ -1,4 +1,4 @@
-"""The graphs that a server runs."""
+"""Graphs a server runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def list_graphs(request: ApiRequest) -> GraphsDocument:
 
 
 def graphs_document(service: Service) -> GraphsDocument:
-    """The graphs of a service."""
     graphs = [app.graph for app in service.apps.values()]
     lines = (
         GraphLine(graph=one.name, fingerprint=one.fingerprint, nodes=tuple(one.nodes))
@@ -43,7 +42,6 @@ def show_graph(request: ApiRequest) -> GraphDocument:
 
 
 def served(request: ApiRequest) -> App[Any]:
-    """The app of the graph that the path names."""
     app = request.service.apps.get(request.path["graph"])
     if app is None:
         raise Refused(NOT_FOUND, 404, "this server does not have the graph")
@@ -51,7 +49,6 @@ def served(request: ApiRequest) -> App[Any]:
 
 
 def _manifest(manifest: Manifest) -> dict[str, Any]:
-    """A manifest as JSON. Nodes and edges may be many: each is converted by its own call."""
     few = msgspec.structs.replace(manifest, nodes=(), edges=())
     return {
         **msgspec.to_builtins(few),
@@ -61,7 +58,6 @@ def _manifest(manifest: Manifest) -> dict[str, Any]:
 
 
 def graph_document(app: App[Any]) -> GraphDocument:
-    """The graph of an app."""
     graph = app.graph
     return GraphDocument(
         graph=graph.name,

@@ -1,4 +1,4 @@
-"""Whether the server works, and its figures.
+"""Health, readiness and metrics.
 
 ``/healthz``: this process answers. ``/readyz``: the store and the queue answer too. Neither tells
 anything about threads, so neither needs a token. ``/metrics`` has the queue of the caller's tenant.

@@ -1,4 +1,4 @@
-"""Who calls: a tenant, and what may be done there."""
+"""The caller: a tenant and its scopes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A caller of the server: its tenant, and the scopes that it has there.
+    """A caller of the server: its tenant, and the scopes it has there.
 
     A token has one, and so has a request for which the hook ``identify`` returns it.
     """

@@ -34,7 +34,6 @@ async def _submitted(request: ApiRequest, action: BulkAction) -> Reply:
 
 
 async def submit_job(request: ApiRequest, action: BulkAction, asked: BulkRequest) -> JobDocument:
-    """Hand a job over to the workers."""
     service = request.service
     if asked.graph is None and len(service.apps) > 1:
         raise InvalidRequest("this server has several graphs: say which one, as graph")
@@ -53,7 +52,6 @@ def show_job(request: ApiRequest) -> JobDocument:
 
 
 def job_document(request: ApiRequest) -> JobDocument:
-    """What has become of the job that the path names."""
     return _document(_job(request))
 
 

@@ -5,7 +5,7 @@ Rules:
 - A document becomes text on a thread, in pieces of bounded size: no call holds the interpreter's
   lock for longer than a moment, however large a value is.
 - A short answer is sent as it is. Of a long one only a piece is in memory, and the next is made
-  when the reader has taken it. A reader that takes nothing for a while is dropped.
+  when the reader has taken it. A reader taking nothing for a while is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ async def json_answer(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer with the value that ``make`` returns, which is called off the event loop."""
     pieces: Iterator[str] = iter(())
 
     def begin() -> tuple[bytes, bytes]:
@@ -50,8 +49,6 @@ def _next(pieces: Iterator[str]) -> bytes:
 
 
 class _LongAnswer(Response):
-    """Sends the pieces of a text as they are made."""
-
     media_type = "application/json"
 
     def __init__(
@@ -69,7 +66,6 @@ class _LongAnswer(Response):
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; see ``starlette.responses.Response``."""
         head = {
             "type": "http.response.start",
             "status": self.status_code,

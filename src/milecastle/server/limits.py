@@ -1,7 +1,7 @@
-"""How large a request may be, and how long its body may take.
+"""Limits for a request's size, and for its body's time.
 
-Starlette and uvicorn read what they are sent. uvicorn limits a request line with headers only while
-it is incomplete, so both are counted again here.
+Starlette and uvicorn read everything they are sent. uvicorn limits a request line with headers only
+while it is incomplete, so both are counted again here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _LONGEST_LENGTH: Final = 20
 
 
 def refuse_large_headers(scope: Scope) -> None:
-    """Refuse a request whose head is too large."""
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     size += sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MOST_HEADERS:
@@ -41,14 +40,14 @@ def refuse_large_headers(scope: Scope) -> None:
 
 
 def refuse_two_lengths(scope: Scope) -> None:
-    """Refuse a request whose body has two lengths: a proxy may have read another one than we do."""
+    """Refuse a body with two lengths: a proxy may have used the other one."""
     names = [name for name, _ in scope["headers"]]
     if names.count(b"content-length") + names.count(b"transfer-encoding") > 1:
         raise Refused(UNREADABLE, 400, "send Content-Length or Transfer-Encoding, once")
 
 
 async def read_body(request: Request, *kinds: str) -> bytes:
-    """The body of a request, which is of one of these kinds; what is too large is not read."""
+    """Read a body with one of these content types; a body that is too large is not read."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in kinds:
         what = "JSON" if kinds[0] == JSON else "a form"

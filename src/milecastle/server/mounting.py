@@ -19,7 +19,7 @@ _LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|data-live)=")(?=/)'
 
 
 def unmounted(scope: Scope) -> Scope:
-    """A request as if the server was not mounted. Its path is as it was sent."""
+    """The request as if the server were not mounted. The path is as sent."""
     mount = quote(scope.get("root_path", "").rstrip("/"))
     raw = scope.get("raw_path")
     path = raw.decode("ascii", "replace") if raw else quote(scope["path"])
@@ -30,11 +30,9 @@ def unmounted(scope: Scope) -> Scope:
 
 
 def mount_point(scope: Mapping[str, Any]) -> str:
-    """The path before ours; empty if there is none."""
     found: str = scope.get(_MOUNT, "")
     return found
 
 
 def mounted_html(text: str, mount: str) -> str:
-    """A page with the mount point in its links."""
     return _LINK.sub(lambda found: found[1] + mount, text) if mount else text

@@ -20,7 +20,7 @@ _EVENTS: Final = "text/event-stream"
 
 
 def describe(endpoints: Iterable[Endpoint], events: Iterable[type]) -> dict[str, Any]:
-    """What each endpoint takes and answers; ``events`` are the data of the event stream."""
+    """Describe each endpoint's input and answers; ``events`` are the stream's data types."""
     table = list(endpoints)
     types = [*dict.fromkeys([*_types(table), *events, ProblemDocument])]
     _, components = msgspec.json.schema_components(types, ref_template=_PLACE)

@@ -3,7 +3,7 @@
 Rules:
 
 - ``STATUSES`` is the one map from our errors to statuses. Every class of ``errors.py`` is in it.
-- What the server itself refuses, before anything of ours is called, is one of the ``HttpProblem``s.
+- The server's own refusals, before anything of ours is called, are ``HttpProblem``s.
 - Any other exception is a 500 without details: its text may contain values of a state. Its type and
   place are logged.
 """
@@ -70,8 +70,6 @@ else. 500 is a run or data that is broken, 503 a store that does not answer."""
 
 
 class HttpProblem(msgspec.Struct, frozen=True):
-    """A kind of refusal that only requests over HTTP can meet."""
-
     code: str
     title: str
 
@@ -86,7 +84,7 @@ TOO_MANY: Final = HttpProblem("MC607", "too many requests are open")
 
 
 class Refused(Exception):
-    """A request that the server refuses; it never leaves the server."""
+    """A request the server refuses; never raised outside the server."""
 
     def __init__(
         self,
@@ -117,12 +115,10 @@ class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(error: MilecastleError) -> int:
-    """The status of an error: that of its class, or of the nearest class above it."""
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
 def problem_response(error: Exception) -> Response:
-    """The answer to a request that raised."""
     document, headers = problem_document(error)
     return Response(
         as_json(document), document.status, headers, media_type="application/problem+json"
@@ -130,7 +126,6 @@ def problem_response(error: Exception) -> Response:
 
 
 def problem_document(error: Exception) -> tuple[ProblemDocument, Mapping[str, str]]:
-    """What is said about an error, and the headers that go with it."""
     if isinstance(error, Refused):
         found, problem = _document(error.status, error.problem.code, error.detail), error.problem
         return msgspec.structs.replace(found, title=problem.title), error.headers
@@ -143,12 +138,10 @@ def problem_document(error: Exception) -> tuple[ProblemDocument, Mapping[str, st
 
 
 def shown_message(error: MilecastleError, redact: Redact | None) -> str:
-    """The message of an error on a page, without what the hook hides."""
     return problem_document(without_values(error, redact))[0].detail
 
 
 def _public(error: MilecastleError) -> str:
-    """The message for callers, without the host and the process that drive a thread."""
     return error.public_message if isinstance(error, RunInProgress) else error.message
 
 

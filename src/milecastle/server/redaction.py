@@ -42,7 +42,6 @@ _INVALID: Final = "it is not valid for its schema, which is hidden here"
 
 
 def redacted(document: D, hook: Redact | None) -> D:
-    """A document whose values have passed the hook."""
     if hook is None:
         return document
     changed: dict[str, Any] = {}
@@ -64,18 +63,16 @@ def redacted(document: D, hook: Redact | None) -> D:
 
 
 def channel_of(path: str) -> str:
-    """The path of the channel that a path leads into."""
     found = _CHANNEL.match(path)
     return found[0] if found else "$"
 
 
 def _is_shown(line: ChangeLine, changed: Mapping[str, Any]) -> bool:
-    """Whether the hook left both sides of a difference as they are."""
     return all(changed[name] == getattr(line, name) for name in ("old", "new"))
 
 
 def without_values(error: Exception, hook: Redact | None) -> Exception:
-    """An error whose texts have passed the hook, if they quote what a node raised, or types.
+    """An error whose texts have passed the hook, if they quote a node's exception, or types.
 
     One that is about a type, such as that of an invalid answer or input, lists the choices: it is
     shown only if the hook shows their schema, too.
@@ -97,24 +94,20 @@ def without_values(error: Exception, hook: Redact | None) -> Exception:
 
 
 def after_hook(place: str, value: Any, hook: Redact | None) -> Any:
-    """A value that has passed the hook."""
     return value if hook is None or value is None else hook(place, plain(value))
 
 
 def texts_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """The fields of a document that are texts, and may contain values."""
     return _TEXTS.get(kind, ())
 
 
 @cache
 def values_of(kind: type[msgspec.Struct]) -> frozenset[str]:
-    """The fields of a document that have values."""
     free = {field.name for field in msgspec.structs.fields(kind) if field.type is Any}
     return frozenset(free.union(texts_of(kind)))
 
 
 def _value(document: msgspec.Struct, name: str, value: Any, hook: Redact) -> Any:
-    """The result of the hook, converted: it may not be JSON."""
     if isinstance(document, ChangeLine):
         is_absent = (document.kind, name) in (("added", "old"), ("removed", "new"))
         return None if is_absent else plain(hook(document.path, plain(value)))

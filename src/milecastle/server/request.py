@@ -1,4 +1,4 @@
-"""One request and its answer, as handlers see them; and what the table of routes says of each.
+"""One request and its answer, as handlers see them; and the route table's entries.
 
 A handler gets an ``ApiRequest``: everything read, checked and converted. It returns a document.
 """
@@ -35,7 +35,7 @@ _OPTIONS: Final = (
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. ``query`` and ``body`` have the types that its endpoint declares."""
+    """A request. ``query`` and ``body`` have the types declared by its endpoint."""
 
     service: Service
     access: Access
@@ -47,26 +47,20 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tenant(self) -> str:
-        """The tenant of the caller."""
         return self.identity.tenant
 
     @property
     def key(self) -> ThreadKey:
-        """The thread that the path names, in the tenant of the caller."""
         return self.service.key(self.tenant, self.path["thread"])
 
     def require(self, scope: TokenScope) -> None:
-        """Refuse a caller whose token does not have a scope that this request needs as well."""
         require_scope(self.identity, scope)
 
     async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something that waits for the store."""
         return await self.service.off_loop(function, *args)
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A document, and the status of the answer."""
-
     document: msgspec.Struct
     status: int = 200
 
@@ -97,9 +91,9 @@ async def _undeclared(request: ApiRequest) -> Response:
 class Endpoint(msgspec.Struct, frozen=True):
     """A route, declared as the decorator of its handler, which takes its place.
 
-    ``scope`` is what a token needs; ``None``: the handler itself decides, or nobody is asked.
-    ``answers`` are the documents by status, a text for what is not JSON; ``problems`` the statuses
-    that only this endpoint has. ``stores`` says that it asks the store. ``also`` are more scopes
+    ``scope`` is required of a token; ``None``: the handler itself decides, or nobody is asked.
+    ``answers`` are the documents by status, a text if it is not JSON; ``problems`` the statuses
+    that only this endpoint has. ``stores`` says it asks the store. ``also`` are more scopes
     that a token needs. ``kinds`` are the media types of bodies, if the caller sends a token.
     """
 
@@ -117,18 +111,15 @@ class Endpoint(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...] = (JSON,)
 
     def __call__(self, handler: Handler | Callable[[ApiRequest], msgspec.Struct]) -> Endpoint:
-        """Declare the route of a handler, whose docstring begins with the summary."""
         summary = self.summary or (handler.__doc__ or "").partition("\n")[0]
         return msgspec.structs.replace(self, handler=asynchronous(handler), summary=summary)
 
     @property
     def name(self) -> str:
-        """Its name in tests and in the OpenAPI document."""
         return f"{self.method} {self.path}"
 
     @property
     def all_problems(self) -> tuple[int, ...]:
-        """Every status of a problem that it may answer."""
         found = {400, 403, 431, *self.problems}
         found |= {401, 429} if self.scope else set()
         found |= {503} if self.stores else set()
@@ -137,13 +128,12 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def require_scope(identity: Identity, scope: TokenScope) -> None:
-    """Refuse a caller whose token does not have a scope."""
     if scope not in identity.scopes:
         raise Refused(FORBIDDEN, 403, f"this needs a token with the scope {scope}")
 
 
 def convert_query(kind: type[T], given: list[tuple[str, str]]) -> T:
-    """The parameters of a query in their types; one that is a tuple may be given repeatedly."""
+    """Convert query parameters; one with a tuple type may be repeated."""
     values: dict[str, Any] = {}
     several = _repeatable(anything(kind))
     for name, text in given:
@@ -161,13 +151,11 @@ def convert_query(kind: type[T], given: list[tuple[str, str]]) -> T:
 
 @cache
 def _repeatable(kind: type[Any]) -> frozenset[str]:
-    """The parameters that may be given repeatedly: those whose default is a tuple."""
     fields = msgspec.structs.fields(kind)
     return frozenset(one.encode_name for one in fields if isinstance(one.default, tuple))
 
 
 def decode_body(kind: type[T], body: bytes) -> T:
-    """A body in its type."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Runs: submitted, resumed, answered, listed."""
+"""Endpoints for runs: submit, resume, answer, list."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def submit(request: ApiRequest) -> Reply:
 async def submit_run(
     service: Service, key: ThreadKey, asked: RunRequest, *, instead_of: str | None = None
 ) -> Handle[Any]:
-    """Hand a run over to the workers; ``instead_of`` is a run that it may close."""
+    """Queue a run; ``instead_of`` names a run it may close."""
     return await service.off_loop(_submit, service, key, asked, instead_of)
 
 
@@ -107,7 +107,6 @@ async def answer(request: ApiRequest) -> Reply:
 async def answer_thread(
     service: Service, key: ThreadKey, answers: Mapping[str, Any], answer_key: str | None = None
 ) -> Handle[Any]:
-    """Answer questions of a thread by their ids, and let a worker resume the run."""
     return await service.off_loop(
         lambda: service.app_of(key).answer(key, answers=answers, key=answer_key)
     )
@@ -130,7 +129,6 @@ async def resume(request: ApiRequest) -> Reply:
 
 
 async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) -> Handle[Any]:
-    """Hand a thread over to the workers again."""
     return await service.off_loop(lambda: service.app_of(key).retry(key, delay=delay))
 
 
@@ -149,7 +147,6 @@ async def _handed_over(request: ApiRequest, handle: Handle[Any]) -> Reply:
 
 
 def _ended(service: Service, handle: Handle[Any]) -> RunDocument:
-    """How a run failed or was cancelled."""
     shown = show_thread(service, handle.thread)
     run, last = shown.run, shown.checkpoint
     return RunDocument(
@@ -170,7 +167,7 @@ def _ended(service: Service, handle: Handle[Any]) -> RunDocument:
 
 
 async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | None:
-    """The result, if it is there in time; ``None`` also if the server is to stop meanwhile."""
+    """The result, if ready in time; ``None`` also when the server stops."""
     waiting: Coroutine[Any, Any, Result[Any]] = handle.aresult()
     result = asyncio.create_task(waiting)
     closing = asyncio.create_task(request.service.closing.wait())
@@ -210,7 +207,6 @@ def list_runs(request: ApiRequest) -> RunsDocument:
 
 
 def runs_document(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
-    """A page of runs, for which so many threads are looked at."""
     store = service.store
     if query.status is None:
         page = store.recent_runs(tenant, limit=query.limit, after=query.after)

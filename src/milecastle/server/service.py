@@ -1,4 +1,4 @@
-"""What a server serves: some apps that share a store, and perhaps a worker that runs them here.
+"""A server's apps, which share a store, and perhaps a worker running them here.
 
 Handlers get it with each request. Whatever may wait for the store is called off the event loop.
 """
@@ -39,14 +39,14 @@ _FEW: Final = 16 * 1024
 
 
 def is_shared(store: Store) -> bool:
-    """Whether a fleet runs what is submitted: workers in other processes hear of it at once."""
+    """True if a fleet runs submitted work: other processes are notified at once."""
     return store.listen is not None
 
 
 class Service:
     """The apps, their store, the worker, and the broadcasts of threads that have readers.
 
-    ``closing`` is set when the server is to stop. Values that leave pass ``redact``.
+    ``closing`` is set when the server is to stop. Values leaving pass ``redact``.
     """
 
     def __init__(
@@ -74,12 +74,11 @@ class Service:
 
     @property
     def tenant(self) -> str:
-        """The tenant of the start URL."""
         return next(iter(self.apps.values())).tenant
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
-        """Run the worker, if there is one, while the block runs; then let it drain."""
+        """Run the worker, if any, while the block runs; then drain it."""
         if self.worker is None:
             yield
             return
@@ -96,58 +95,54 @@ class Service:
             _log.error("the worker of this server has ended: %s", type(error).__name__)
 
     async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something that waits for the store, or whose work grows with what is stored."""
         return await self._threads.call(function, *args)
 
     async def ready(self, function: Callable[..., T], *args: Any) -> T:
-        """``off_loop`` on a thread that only probes use."""
         return await self._probes.call(function, *args)
 
     async def if_large(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """Call something whose work grows with ``size`` bytes, here if they are few."""
+        """Call something whose work grows with ``size`` bytes; inline if they are few."""
         return function(*args) if size <= _FEW else await self.off_loop(function, *args)
 
     # ---- threads: off the event loop
 
     def key(self, tenant: str, thread: str) -> ThreadKey:
-        """The key of a thread; those of subgraphs are reached through their parents."""
+        """A thread's key; subgraph threads are reached through their parents."""
         refuse_reserved(tenant)
         refuse_subgraph(thread)
         return ThreadKey(tenant, thread)
 
     def line(self, key: ThreadKey) -> ThreadInfo:
-        """The line of a thread, which must exist."""
+        """A thread's index row; it must exist."""
         info = self.store.thread(key)
         if info is None:
             raise Refused(NOT_FOUND, 404, "there is no such thread")
         return claimed(info)
 
     def keyring_of(self, info: ThreadInfo) -> Keyring | None:
-        """The keys of a thread: those of its app, or of the first app that has some."""
+        """A thread's keys: its app's, or those of the first app with any."""
         served = self.apps.get(info.graph)
         found = [app.encryption for app in ([served] if served else self.apps.values())]
         return next(filter(None, found), None)
 
     def app_of(self, key: ThreadKey) -> App[Any]:
-        """The app whose graph a thread has, which must exist."""
+        """The app for a thread's graph; it must exist."""
         return self.named(self.line(key).graph)
 
     def refuse_other_graph(self, key: ThreadKey, graph: str) -> None:
-        """Refuse a request that continues a thread, if that is of another graph than it names."""
         if self.line(key).graph != graph:
             raise ResumeRefused(
                 key.thread, ["it is of another graph"], done="changed", advice="name its graph"
             )
 
     def named(self, graph: str) -> App[Any]:
-        """The app of a graph."""
         app = self.apps.get(graph)
         if app is None:
             raise InvalidRequest("this server does not serve the graph of the thread")
         return app
 
     def app_for(self, key: ThreadKey, graph: str | None) -> App[Any]:
-        """The app that a new run is for: the one that is named, the thread's, or the only one."""
+        """The app for a new run: the named one, the thread's, or the only one."""
         if graph is not None:
             return self.named(graph)
         if len(self.apps) == 1:
@@ -158,11 +153,10 @@ class Service:
         return self.named(info.graph)
 
     def chain(self, key: ThreadKey, at: str | int | None) -> Chain:
-        """The chain of a checkpoint, by seq or id, which must exist."""
+        """A checkpoint's chain, by seq or id; it must exist."""
         return self._existing(key, at, self.store.read_state)
 
     def shown(self, key: ThreadKey, at: str | int | None) -> Shown:
-        """``chain`` with the record of its run."""
         return self._existing(key, at, partial(read_shown, self.store))
 
     def _existing(
@@ -184,7 +178,7 @@ class Service:
         return self.store.locate(key, at) or 0
 
     def decoded(self, key: ThreadKey, chain: Chain) -> Decoded:
-        """The state at the end of a chain, with the types of its graph if they are served here.
+        """The state at a chain's end, with its graph's types if they are served here.
 
         Raises:
             EncryptionError: it is encrypted, and cannot be decrypted here.

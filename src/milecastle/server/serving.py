@@ -3,7 +3,7 @@
 Rules:
 
 - Without tokens, only this machine can connect, and only those who have the start URL.
-- There are fewer connections than this process may have open files, so that accepting one never
+- There are fewer connections than this process may have open files, so accepting one never
   fails, and the store can open its files. One caller has half of them at most.
 - On SIGTERM streams end, waiting requests are answered, and the worker drains. A second signal ends
   the process at once.
@@ -53,7 +53,6 @@ _KEPT_ALIVE: Final = 15
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
     if host == "localhost":
         return True
     try:
@@ -63,7 +62,7 @@ def is_loopback(host: str) -> bool:
 
 
 class ListeningSocket(msgspec.Struct, frozen=True):
-    """A socket that accepts connections, and its address as part of a URL."""
+    """A listening socket, and its address for a URL."""
 
     socket: Any
     address: str
@@ -88,7 +87,6 @@ def listen(host: str, port: int) -> ListeningSocket:
 
 
 async def serve(application: Application, listening: ListeningSocket) -> None:
-    """Serve until SIGTERM or SIGINT."""
     limits = _limits()
     most = application.open_requests.most
     application.open_requests.most = min(most, max(1, limits.used // 2))
@@ -112,7 +110,6 @@ async def serve(application: Application, listening: ListeningSocket) -> None:
 
 
 def _limits() -> ConnectionLimits:
-    """How many connections there may be, by the open files that this process may have."""
     files = _NO_LIMIT
     if sys.platform != "win32":
         import resource
@@ -125,7 +122,7 @@ def _limits() -> ConnectionLimits:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of the loop; one line for a client that could not be accepted."""
+    """Report a loop error; one line for a client that could not be accepted."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in _OUT_OF_FILES:
         _log.warning("a client was not accepted: %s (see ulimit -n)", error.strerror)
@@ -134,15 +131,12 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it begins to stop."""
-
     def __init__(self, config: uvicorn.Config, closing: Callable[[], None]) -> None:
         super().__init__(config)
         self._closing = closing
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Stop on a signal, and let the caller of ``serve`` go on afterwards."""
         if current_thread() is not main_thread():
             yield
             return

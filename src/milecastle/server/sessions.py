@@ -1,4 +1,4 @@
-"""The cookie of a browser's session."""
+"""Session cookies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ R = TypeVar("R", bound=Response)
 
 
 def set_session(response: R, request: Request, session: str) -> R:
-    """Let the browser keep a session."""
     response.set_cookie(
         cookie_name(request.headers.get("host", "")),
         session,
@@ -28,7 +27,6 @@ def set_session(response: R, request: Request, session: str) -> R:
 
 
 def end_session(response: R, request: Request) -> R:
-    """Let the browser forget its session."""
     response.delete_cookie(
         cookie_name(request.headers.get("host", "")),
         path=mount_point(request.scope) or "/",
@@ -40,6 +38,5 @@ def end_session(response: R, request: Request) -> R:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the browser uses TLS; behind a proxy only the origin of its page says so."""
     origin = request.headers.get("origin", "")
     return request.url.scheme == "https" or origin.lower().startswith("https://")

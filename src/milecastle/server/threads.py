@@ -1,4 +1,4 @@
-"""Threads: listed, shown, compared, forked, updated, cancelled, deleted."""
+"""Endpoints for threads: list, show, compare, fork, update, cancel, delete."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def show(request: ApiRequest) -> ShowDocument:
 
 
 def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:
-    """A thread at its head or at a checkpoint, with its state, if that can be decrypted."""
+    """Show a thread at its head or at a checkpoint, with its state if it can be decrypted."""
     info = service.line(key)
     shown = service.shown(key, at)
     try:
@@ -159,7 +159,6 @@ def list_questions(request: ApiRequest) -> InboxDocument:
 
 
 def inbox_document(service: Service, tenant: str, query: InboxQuery) -> InboxDocument:
-    """A page of open questions, for which so many threads are looked at."""
     wanted = tenant, query.graph, query.after
     infos, next = asking_page(service.store, *wanted, limit=query.limit, most=limits.LOOKED_AT)
     lines = tuple(inbox_line(service, info) for info in infos)
@@ -167,7 +166,7 @@ def inbox_document(service: Service, tenant: str, query: InboxQuery) -> InboxDoc
 
 
 def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
-    """The open questions of a thread; none if they cannot be read here."""
+    """A thread's open questions; none if they cannot be read here."""
     try:
         chain = service.chain(info.key, None)
         questions = question_lines(service.decoded(info.key, chain).interrupts)
@@ -196,7 +195,6 @@ def fork(request: ApiRequest) -> WrittenDocument:
 
 
 def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> WrittenDocument:
-    """Go back to a checkpoint."""
     app = service.app_of(key)
     at = _at(service, key, asked.at)
     named = asked.as_thread
@@ -218,14 +216,12 @@ def update(request: ApiRequest) -> WrittenDocument:
 
 
 def update_thread(service: Service, key: ThreadKey, asked: UpdateRequest) -> WrittenDocument:
-    """Change the state of a thread by adding a checkpoint."""
     app = service.app_of(key)
     at = None if asked.at is None else _at(service, key, asked.at)
     return _written(app.update_state(key, fitted(app.graph.schema, asked.update, {}), at))
 
 
 def _at(service: Service, key: ThreadKey, given: int | str) -> At:
-    """The seq of a checkpoint, which must exist."""
     return service.chain(key, given).entries[-1].seq
 
 
@@ -248,7 +244,6 @@ def tag(request: ApiRequest) -> TagDocument:
 
 
 def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocument:
-    """Add and remove tags of a thread, whatever its graph is."""
     service.line(key)
     tags = change_tags(service.store, key, TagChange.of(asked.add, asked.remove))
     return TagDocument(tenant=key.tenant, thread=key.thread, tags=tags)
@@ -265,7 +260,7 @@ async def cancel(request: ApiRequest) -> Reply:
 async def cancel_thread(
     service: Service, key: ThreadKey, run_id: str | None = None
 ) -> CancelDocument:
-    """Close the unfinished run of a thread; with ``run_id``, only that one."""
+    """Close a thread's unfinished run; with ``run_id``, only that one."""
     cancelled = await service.off_loop(lambda: service.app_of(key).cancel(key, run_id=run_id))
     return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
@@ -282,7 +277,7 @@ async def delete(request: ApiRequest) -> Reply:
 async def delete_thread(
     service: Service, key: ThreadKey, *, take_over: bool = False
 ) -> DeleteDocument:
-    """Delete a thread, which must exist, whatever has written it."""
+    """Delete a thread, which must exist, with any graph."""
 
     def remove() -> bool:
         keyring = service.keyring_of(service.line(key))

@@ -1,4 +1,4 @@
-"""Tokens: made, refused if weak, and read from a file that may change while the server runs."""
+"""Tokens: created, refused if weak, and read from a file that may change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHORTEST: Final = 32
 
 @prepared
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[token]]`` of a file of tokens."""
+    """One ``[[token]]`` in a token file."""
 
     token: str
     tenant: str
@@ -34,12 +34,11 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def new_secret() -> str:
-    """A random token."""
     return secrets.token_urlsafe(32)
 
 
 def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
-    """The tokens of a file.
+    """A file's tokens.
 
     Raises:
         InvalidRequest: it cannot be read, others may read it, or it is not a file of tokens. No
@@ -71,7 +70,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
 
 
 def refuse_weak(token: str, what: str) -> None:
-    """Refuse a token that can be guessed, or that a header cannot contain.
+    """Refuse a token too weak, or impossible in a header.
 
     Raises:
         InvalidRequest: it is one.
@@ -86,7 +85,7 @@ def refuse_weak(token: str, what: str) -> None:
 class TokenFile:
     """A file of tokens, which is read again when it has changed.
 
-    One that cannot be read any more changes nothing: the tokens that were read before stay known,
+    One that cannot be read any more changes nothing: the tokens read before stay known,
     and the log says so.
 
     Raises:
@@ -99,7 +98,7 @@ class TokenFile:
         self.tokens = read_tokens(self._path)
 
     def has_changed(self) -> bool:
-        """Whether ``tokens`` are other ones now, because the file has changed."""
+        """True if the file changed and ``tokens`` are new."""
         stamp = self._look()
         if stamp == self._stamp:
             return False
@@ -113,7 +112,6 @@ class TokenFile:
         return True
 
     def _look(self) -> tuple[int, ...]:
-        """What differs if the file was written, replaced, or may be read by others."""
         try:
             found = self._path.stat()
         except OSError:

@@ -1,12 +1,12 @@
-"""Callers and their turns: what one of them may occupy, so that others are served.
+"""Callers and their turns: bounds on one caller's use, so others are served.
 
 Rules:
 
-- Everything that waits for a store, or grows with what is stored, runs on the server's own threads.
+- Everything waiting for a store, or grows with its data, runs on the server's own threads.
   One caller has at most half of them at a time; its other requests wait for these.
 - A thread stays occupied until its call has ended, also if the request was given up before.
 - One caller has only so many requests and streams open; further ones are refused.
-- A caller is a token, or what a proxy says. Requests without one are a caller too.
+- A caller is a token, or an identity from a proxy. Requests without one are a caller too.
 """
 
 from __future__ import annotations
@@ -35,15 +35,12 @@ CALLER: ContextVar[str] = ContextVar("milecastle.caller", default="")
 
 
 class ServerThreads:
-    """Threads that callers share."""
-
     def __init__(self, count: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(count, name)
         self._share = max(1, count // 2)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something on a thread, when it is the caller's turn."""
         loop, caller = asyncio.get_running_loop(), CALLER.get()
         turn = self._turns.get(caller)
         if turn is None:
@@ -60,8 +57,6 @@ class ServerThreads:
 
 
 class OpenRequests:
-    """Counts the requests that are open, by caller."""
-
     def __init__(self) -> None:
         self.most = MOST_OPEN
         self._open: dict[str, int] = {}

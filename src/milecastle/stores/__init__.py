@@ -1,7 +1,7 @@
 """Stores: one folder for each. Authors of a store import from here and from ``testing``.
 
-``Store`` is the port, ``Batch`` what is written, ``Chain`` what is read; ``Maintenance`` is for
-stores that the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
+``Store`` is the port, ``Batch`` is written, ``Chain`` is read; ``Maintenance`` is for
+stores the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
 threads workers share. ``Capabilities`` are what else a store may have. ``StoreContract`` and
 ``ClaimContract`` of ``milecastle.testing`` check a store. Our own stores are imported on first use.
 """

@@ -1,4 +1,4 @@
-"""Opening stores by name or URL, through a registry that users can extend.
+"""Opening stores by name or URL, through a registry users can extend.
 
 Our own stores are opened by the module ``opening`` of their package, which is imported when its
 scheme is used. An unregistered scheme is looked up in the entry points of installed packages, group
@@ -37,14 +37,10 @@ StoreFactory = Callable[[str], Store]
 
 
 class _Opening(Protocol):
-    """The module by which a package opens its stores."""
-
-    def open_url(self, url: str, /) -> Store:
-        """Open the store at a URL."""
-        ...
+    def open_url(self, url: str, /) -> Store: ...
 
     def unopened(self, url: str, /) -> Unopened | None:
-        """What can be asked about a store that must not be opened; ``None``: it may be."""
+        """Information about a store that must not be opened; ``None`` if it may be."""
         ...
 
 
@@ -113,7 +109,6 @@ def register_store(name: str, factory: StoreFactory) -> None:
 
 
 def find_store(url: str) -> Store:
-    """Open a store by name or URL."""
     own = _own_opening(url)
     store = own.open_url(url) if own else _factory_of(url)(url)
     refuse_former_shape(store)
@@ -121,7 +116,7 @@ def find_store(url: str) -> Store:
 
 
 def with_objects(store: Store, objects: str | ObjectStorage | None) -> Store:
-    """The store with its large values in an object storage; the store itself without one."""
+    """The store with large values in object storage; unchanged without one."""
     if objects is None:
         return store
     with _needing_packages("object storage", "objects"):
@@ -138,7 +133,7 @@ def with_objects(store: Store, objects: str | ObjectStorage | None) -> Store:
 
 
 def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> SweepReport:
-    """Remove the objects of a tenant that nobody names; ``InvalidRequest`` without any."""
+    """Remove a tenant's unreferenced objects; ``InvalidRequest`` without object storage."""
     with _needing_packages("object storage", "objects"):
         from milecastle.stores.offloading import OffloadingStore, sweep
     if not isinstance(store, OffloadingStore):
@@ -150,7 +145,7 @@ def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> 
 
 
 def find_unopened(url: str) -> Unopened | None:
-    """What can be asked about a store that must not be opened; ``None``: it may be opened."""
+    """Information about an unopened store; ``None`` if it may be opened."""
     own = _own_opening(url)
     if own is not None:
         return own.unopened(url)
@@ -159,7 +154,7 @@ def find_unopened(url: str) -> Unopened | None:
 
 
 def find_shards(url: str) -> Shards:
-    """The shards of a map; ``InvalidRequest`` if the URL is not one's."""
+    """A map's shards; ``InvalidRequest`` if the URL is not one's."""
     if _scheme_of(url) != "shards":
         raise InvalidRequest("only a map of databases has shards: give its file, shards.toml")
     with _needing_packages("PostgreSQL", "postgres"):
@@ -173,7 +168,6 @@ def _own_opening(url: str) -> _Opening | None:
 
 
 def _scheme_of(url: str) -> str:
-    """The scheme of a URL; that of a map for the name of its file."""
     scheme, found, _ = url.partition("://")
     return "shards" if not found and url.endswith(".toml") else scheme
 
@@ -192,7 +186,7 @@ def _factory_of(url: str) -> StoreFactory:
 
 
 def require_store(given: object) -> None:
-    """Refuse what is not a store: a path, a class, the checkpointer of another library."""
+    """Refuse what is not a store: a path, a class, another library's checkpointer."""
     if isinstance(given, PathLike):
         _refuse_path(str(fspath(cast("PathLike[str]", given))))
         raise InvalidRequest("store= takes a URL, not a path: file:///absolute/dir for a folder")
@@ -216,7 +210,6 @@ def _refuse_path(given: str) -> None:
 
 
 def _named(url: str) -> str:
-    """The scheme of a URL, if it clearly has one."""
     import re
 
     found = re.match("([A-Za-z][A-Za-z0-9+.-]*)://", url)
@@ -224,7 +217,6 @@ def _named(url: str) -> str:
 
 
 def _from_packages(scheme: str) -> StoreFactory | None:
-    """The factory that an installed package has for a scheme; registered once it is loaded."""
     from importlib.metadata import entry_points
 
     found = {point.value: point for point in entry_points(group=_GROUP, name=scheme)}

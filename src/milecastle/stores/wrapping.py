@@ -1,4 +1,4 @@
-"""A store around another one that passes every call on: what derives from it changes some."""
+"""A store passing every call on; subclasses change some."""
 
 from __future__ import annotations
 
@@ -14,89 +14,71 @@ from milecastle.ports.tags import Tags
 
 
 class ForwardingStore(Capabilities):
-    """A store that passes every call on. Derive from it to change some of them."""
+    """A store passing every call on. Derive from it to change some."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @property
     def blocking(self) -> bool:
-        """Whether calls may wait."""
         return self._store.blocking
 
     @property
     def rollup_after(self) -> int | None:
-        """After how many deltas a rollup pays."""
         return self._store.rollup_after
 
     @property
     def tags(self) -> Tags | None:
-        """Threads by tag."""
         return self._store.tags
 
     @property
     def feed(self) -> Feed | None:
-        """Payloads for readers in other processes."""
         return self._store.feed
 
     def commit(self, batch: Batch) -> None:
-        """Pass the batch on."""
         self._store.commit(batch)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, or ``None``."""
         return self._store.read(key, seq)
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head and the record of its run, or ``None``."""
         return self._store.open(key)
 
     def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload, or ``None``."""
         return self._store.head(key)
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head."""
         return self._store.results(key)
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, or ``None``."""
         return self._store.read_state(key, seq)
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results that go with the head are of a task or its items."""
         return self._store.count_results(key, task)
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``."""
         return self._store.locate(key, checkpoint_id)
 
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
-        """Entries newest first, without payloads."""
         return self._store.history(key, limit=limit, before=before)
 
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads."""
         return self._store.entries(key, after=after, limit=limit)
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first."""
         return self._store.runs(key, limit=limit)
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run, or ``None``."""
         return self._store.run(key, run_id)
 
     def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
-        """The newest run whose input has this digest, or ``None``."""
         return self._store.find_run(key, input_digest)
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run, or ``None``."""
         return self._store.failure(key, run_id)
 
     def threads(
@@ -107,11 +89,9 @@ class ForwardingStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id."""
         return self._store.threads(tenant, status=status, limit=limit, after=after)
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the index, or ``None``."""
         return self._store.thread(key)
 
     def recent_threads(
@@ -122,7 +102,6 @@ class ForwardingStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads, the one whose line was committed last first."""
         return self._store.recent_threads(tenant, status=status, limit=limit, after=after)
 
     def waking_threads(
@@ -133,7 +112,6 @@ class ForwardingStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first."""
         return self._store.waking_threads(tenant, until=until, limit=limit, after=after)
 
     def recent_runs(
@@ -144,23 +122,18 @@ class ForwardingStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[RunRecord]:
-        """The tenant's runs, the one that was first committed last first."""
         return self._store.recent_runs(tenant, status=status, limit=limit, after=after)
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """A stored manifest, or ``None``."""
         return self._store.manifest(key, fingerprint)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread."""
         return self._store.delete(key, head=head, head_id=head_id)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots and drop what is below ``cut``."""
         return self._store.prune(key, head=head, cut=cut, rewritten=rewritten)
 
     def close(self) -> None:
-        """Close the store inside."""
         self._store.close()

@@ -1,1 +1,1 @@
-"""What Python itself lacks here: forks of processes, compiled codecs, printable text."""
+"""Forking, compiled codecs, printable text, and hints for wrong names."""

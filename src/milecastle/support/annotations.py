@@ -1,4 +1,4 @@
-"""Annotations of classes: their hints, and the classes that they mention.
+"""Annotations of classes: their hints, and the classes they mention.
 
 An annotation is the user's code: one that cannot be resolved is left out.
 """
@@ -20,7 +20,7 @@ _ALIASES: Final = {"NewType": "__supertype__", "TypeAliasType": "__value__", "In
 def classes_in(
     annotations: Iterable[object], inside: Callable[[type], Iterable[object]]
 ) -> list[type]:
-    """The classes that annotations mention, in order of finding; ``inside``: those of a class."""
+    """Classes in annotations, in order found; ``inside``: those in a class."""
     found: dict[type, None] = {}
     seen: set[int] = set()
     waiting = list(annotations)
@@ -41,7 +41,6 @@ def classes_in(
 
 
 def _parts_of(hint: Any) -> list[object]:
-    """What a hint that is not a class is made of."""
     if isinstance(hint, (str, ForwardRef)) or hint is None:
         return []
     if isinstance(hint, (list, tuple)):
@@ -59,7 +58,7 @@ def _parts_of(hint: Any) -> list[object]:
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """The hints of a class by name; one that cannot be resolved is left out."""
+    """A class's hints by name, without unresolvable ones."""
     try:
         return type_hints(cls, include_extras=True)
     except Exception:
@@ -68,7 +67,6 @@ def hints_of(cls: type) -> dict[str, Any]:
 
 
 def _own_hints(cls: type) -> Iterator[tuple[str, Any]]:
-    """The hints of one class, one by one, without those that cannot be resolved."""
     space = vars(sys.modules.get(cls.__module__, SimpleNamespace()))
     for name, hint in own_annotations(cls).items():
         holder: Any = SimpleNamespace(__annotations__={name: hint})
@@ -79,7 +77,6 @@ def _own_hints(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def own_annotations(cls: type) -> dict[str, object]:
-    """The annotations of one class as they are written, by name."""
     try:
         return dict(getattr(cls, "__annotations__", {}))
     except NameError:  # Python 3.14 resolves them when they are read.

@@ -1,4 +1,4 @@
-"""Copying a struct into one of another type, by the names of the fields."""
+"""Copy a struct into another type by field names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def copied(kind: type[T], source: object, **given: Any) -> T:
-    """A struct with the values that ``source`` has under the same names, except those given."""
     for name in _others(kind, *given):
         given[name] = getattr(source, name)
     return kind(**given)

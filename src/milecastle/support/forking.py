@@ -1,8 +1,8 @@
-"""Forks: the one place that the system calls before and after a process forks.
+"""Forks: the one place the system calls before and after a process forks.
 
-A child has the memory of its parent and none of its threads: a lock that another thread held is
-never released there, and a connection or a file lock is shared with the parent. So whatever has
-locks, connections or counters registers itself here, weakly, and says what to do.
+A child has its parent's memory and none of its threads: a lock another thread held is never
+released there, and a connection or a file lock is shared with the parent. So whatever has locks,
+connections or counters registers itself here, weakly, with its reaction.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ PATIENCE: Final = 10.0
 
 
 class ForkAware(Protocol):
-    """Something that a fork concerns."""
-
     def before_fork(self) -> None:
         """Wait, for ``PATIENCE`` at most, until no call is in progress, and let none begin."""
         ...
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Let calls begin again; in the child, without what belongs to the parent."""
+        """Let calls begin again; in the child, without the parent's resources."""
         ...
 
 
 class _Forks:
-    """One fork at a time: what is paused is paused for that one."""
-
     def __init__(self) -> None:
         self.watched: WeakSet[ForkAware] = WeakSet()
         self.in_child: list[Callable[[], None]] = []
@@ -71,10 +67,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def watch_forks(thing: ForkAware) -> None:
-    """Call ``thing`` before and after each fork, as long as something else refers to it."""
+    """Call ``thing`` before and after each fork, while something else refers to it."""
     _forks.watched.add(thing)
 
 
 def call_in_child(function: Callable[[], None]) -> None:
-    """Call a function in each child process."""
     _forks.in_child.append(function)

@@ -1,4 +1,4 @@
-"""Names from LangGraph, misspelled and former names: refused with what to write instead."""
+"""Names from LangGraph, misspelled and former names: refused with the right name."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ _IMPORTS = {
 
 
 def refuse_attribute(owner: str, name: str) -> NoReturn:
-    """A missing attribute; if it is a known habit, say what to write."""
+    """Refuse a missing attribute; for a known one, name the replacement."""
     instead = _ATTRIBUTES.get(owner, {}).get(name)
     if instead is None:
         raise AttributeError(f"{owner} has no attribute '{name}'")
@@ -208,7 +208,7 @@ def refuse_attribute(owner: str, name: str) -> NoReturn:
 
 
 def refuse_import(module: str, name: str) -> NoReturn:
-    """A name that the package does not have.
+    """A name the package does not have.
 
     For a known habit it is an ``ImportError``: Python does not show the text of an
     ``AttributeError`` to ``from milecastle import name``.
@@ -219,7 +219,6 @@ def refuse_import(module: str, name: str) -> NoReturn:
 
 
 def refuse_keywords(call: str, unknown: Collection[str], known: Collection[str]) -> None:
-    """Unknown keywords of a call: what to write instead, or a suggestion."""
     for name in unknown:
         instead = _KEYWORDS.get(call, _KEYWORDS.get(call.partition(".")[0], {})).get(name)
         if instead is not None:
@@ -232,8 +231,6 @@ def refuse_keywords(call: str, unknown: Collection[str], known: Collection[str])
 
 
 def explains_keywords(call: F) -> F:
-    """Make a method say what to write for an unknown keyword."""
-
     @wraps(call)
     def explained(*args: Any, **given: Any) -> Any:
         try:
@@ -251,7 +248,7 @@ def explains_keywords(call: F) -> F:
 
 
 def refuse_thread(given: object) -> NoReturn:
-    """Something that is not a thread, such as a configurable dict."""
+    """Refuse a value that is not a thread, such as a configurable dict."""
     if isinstance(given, dict):
         raise InvalidRequest(
             f"pass the thread by name: write {_THREAD} instead of "
@@ -261,7 +258,7 @@ def refuse_thread(given: object) -> NoReturn:
 
 
 def refuse_config(config: object) -> None:
-    """A LangGraph config: here config belongs to the user and is not interpreted."""
+    """Refuse a LangGraph config: here config belongs to the user and is not interpreted."""
     if not isinstance(config, Mapping):
         return
     if "recursion_limit" in config:
@@ -282,7 +279,6 @@ def refuse_config(config: object) -> None:
 
 
 def refuse_mode(mode: object) -> NoReturn:
-    """An unknown stream mode."""
     if isinstance(mode, str) and mode in _MODES:
         raise InvalidRequest(f"there is no stream mode '{mode}'; {_USE}: write {_MODES[mode]}")
     if isinstance(mode, list | tuple | set):

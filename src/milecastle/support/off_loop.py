@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class StoreThreads:
-    """Some threads, which are made when they are needed."""
+    """A thread pool, started when needed."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(
@@ -32,12 +32,12 @@ class StoreThreads:
         )
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that may block, in the context of the caller."""
+        """Call something that may block, in the caller's context."""
         call = partial(copy_context().run, function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:
-        """Let the threads end when they have nothing to do; later calls use asyncio's threads."""
+        """Let idle threads end; later calls use asyncio's threads."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
@@ -51,7 +51,6 @@ _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[StoreThreads, _Endi
 
 
 async def off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call something that waits for a store, in the threads that calls of this loop share."""
     loop = asyncio.get_running_loop()
     if loop not in _threads:
         threads = StoreThreads()
@@ -61,7 +60,6 @@ async def off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 async def _closed_with_its_loop(threads: StoreThreads) -> _Ending:
-    """Close the threads when the loop, as it ends, closes its async generators."""
     try:
         yield
     finally:

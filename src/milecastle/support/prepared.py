@@ -1,9 +1,9 @@
 """Types that msgspec reads into, prepared by one thread before any other uses them.
 
-msgspec works out the fields of a class when it first reads into it, and shows the class what it
-has while it still works. A second thread that reads into the same class meanwhile ends the process
-with a segmentation fault. So every class of ours that is read into is prepared with the import of
-its module, and one of the user's before each use.
+msgspec works out a class's fields when it first reads into it, and shows the class its partial
+result while it still works. A second thread reading into the same class meanwhile ends the
+process with a segmentation fault. So every class of ours read into is prepared with the
+import of its module, and one of the user's before each use.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ _locks = [Lock()]  # a child process gets its own
 
 
 def prepared(shape: type[T]) -> type[T]:
-    """The class itself, ready to be read into by any thread."""
     with _locks[0]:
         msgspec.msgpack.Decoder(shape)
     return shape
 
 
 def convert(value: Any, shape: Any, *, strict: bool = True) -> Any:
-    """``msgspec.convert`` for a type that comes from the user."""
     return msgspec.convert(value, prepared(shape), strict=strict)
 
 

@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 class Escapes(dict[int, str | int]):
-    """A table for ``escaped``: what stands for each character, by ``escape`` for unsafe ones."""
+    """Table for ``escaped``: each character's replacement, from ``escape`` if unsafe."""
 
     def __init__(self, escape: Callable[[str], str]) -> None:
         super().__init__()
@@ -46,7 +46,6 @@ _PIECE: Final = 16 * 1024
 
 
 def escaped(text: str, escapes: Escapes) -> str:
-    """The text with unsafe characters escaped. Python sees each distinct character once."""
     if len(text) <= _PIECE:
         return text if text.isprintable() else text.translate(escapes)
     pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
@@ -61,9 +60,9 @@ _LISTED = 8
 
 
 def quoted(*names: object) -> str:
-    """Names that a program gave, for a message: escaped, each at most 80 characters, a few of them.
+    """Names a program gave, for a message: escaped, each at most 80 characters, a few of them.
 
-    What is not a ``str`` is not a name: only its type is shown.
+    Anything but a ``str`` is not a name: only its type is shown.
     """
     shown = [_quoted(name) for name in names[:_LISTED]]
     left = len(names) - len(shown)
@@ -85,7 +84,7 @@ def _quoted(name: object) -> str:
 
 
 def is_unsafe(char: str) -> bool:
-    """Whether a terminal or a line reader may interpret a character."""
+    """True if a terminal or a line reader may interpret a character."""
     from unicodedata import category
 
     return category(char) in _UNSAFE

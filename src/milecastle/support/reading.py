@@ -1,4 +1,4 @@
-"""Values that contain a state: they read like the state itself, and print without it."""
+"""Values containing a state: they read like the state itself, and print without it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milecastle.support.migration_hints import refuse_attribute
 
 
 class Brief:
-    """A ``repr`` of what ``__rich_repr__`` yields: names, ids, status and counts.
+    """A ``repr`` of ``__rich_repr__``'s fields: names, ids, status and counts.
 
     A ``repr`` may end up in a log, and values of a state must not.
     """
@@ -18,7 +18,6 @@ class Brief:
     __slots__ = ()
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The names and values to print."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -27,7 +26,7 @@ class Brief:
 
 
 class StateReader(Brief):  # noqa: PLW1641 - not hashable, as other mappings are not
-    """A mapping of the state's keys to their values, whatever the form of the state.
+    """A mapping of the state's keys to their values, whatever the state's form.
 
     Equal to a mapping with the same items, and to another of its kind with the same fields.
     """
@@ -82,7 +81,6 @@ cast("ABCMeta", Mapping).register(StateReader)
 
 
 def _values(reader: Any) -> Mapping[str, Any]:
-    """The state as a mapping. A dataclass or a model is read by its declared fields."""
     state: object = reader.state
     if isinstance(state, Mapping):
         found = cast("Mapping[str, Any]", state)

@@ -1,4 +1,4 @@
-"""The contract of claims: what every store that workers share must pass.
+"""The contract of claims: for every store workers share.
 
 Fill the two hooks and give the class a name that pytest collects::
 
@@ -28,5 +28,5 @@ class ClaimContract(ClaimingClauses, InputClauses, LimitClauses, WorkerClauses):
 
 
 def claim_clauses() -> list[str]:
-    """The names of the contract's clauses, which are the names of its tests."""
+    """The contract's clauses: the names of its tests."""
     return sorted(name for name in dir(ClaimContract) if name.startswith("test_"))

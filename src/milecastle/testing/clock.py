@@ -13,17 +13,15 @@ class ManualClock:
     """
 
     def __init__(self, start: int = _START, *, series: int = 0) -> None:
-        """``start`` is in microseconds since 1970."""
         self._now = self._passed = start
         self._series = series & 0xFFFF_FFFF
         self._made = 0
 
     def now(self) -> int:
-        """Microseconds since 1970 in UTC."""
         return self._now
 
     def monotonic(self) -> int:
-        """Microseconds that have passed: setting the clock back takes none of them away."""
+        """Elapsed microseconds: setting the clock back removes none."""
         return self._passed
 
     def new_id(self) -> str:

@@ -33,7 +33,7 @@ class AppendingClauses(ContractHooks):
     """Rules 1 and 2."""
 
     def test_a_thread_that_was_never_written_is_empty(self, store: Store) -> None:
-        """Rule 1: the head of nothing is 0."""
+        # Rule 1: the head of nothing is 0.
         key = a_key()
         assert store.read(key) is None
         assert store.read(key, 1) is None
@@ -43,18 +43,18 @@ class AppendingClauses(ContractHooks):
         assert list(store.threads(key.tenant)) == []
 
     def test_entries_are_appended_one_above_the_other(self, store: Store) -> None:
-        """Rule 1: ``head + 1`` is appended."""
+        # Rule 1: ``head + 1`` is appended.
         writer = Writer().begin(store, 5)
         assert [entry.seq for entry in store.history(writer.key)] == [5, 4, 3, 2, 1]
 
     def test_a_batch_may_hold_several_entries(self, store: Store) -> None:
-        """Rule 1: a batch is appended whole."""
+        # Rule 1: a batch is appended whole.
         writer = Writer().begin(store)
         store.commit(writer.batch(an_entry(2), an_entry(3), an_entry(4)))
         assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
 
     def test_several_entries_may_follow_one_that_was_just_written(self, store: Store) -> None:
-        """Rule 1: also if the store writes single entries in a shorter way."""
+        # Rule 1: also if the store writes single entries in a shorter way.
         writer = Writer().begin(store, 2)
         first = writer.plan()
         writer.keep(first)
@@ -68,7 +68,7 @@ class AppendingClauses(ContractHooks):
         assert [entry.seq for entry in store.history(writer.key)] == [5, 4, 3, 2, 1]
 
     def test_a_first_batch_may_hold_entries_of_several_runs(self, store: Store) -> None:
-        """Rule 4: a copy begins a thread so."""
+        # Rule 4: a copy begins a thread so.
         key = a_key()
         entries = tuple(
             an_entry(seq, run_id=make_id(seq), fingerprint=str(seq) * 32) for seq in (1, 2, 3)
@@ -80,25 +80,25 @@ class AppendingClauses(ContractHooks):
         ]
 
     def test_a_taken_seq_is_refused(self, store: Store) -> None:
-        """Rule 1: never a lost update."""
+        # Rule 1: never a lost update.
         writer = Writer().begin(store, 3)
         for seq in (1, 2, 3):
             late = an_entry(seq, id=make_id(99))
             self._refuse(store, Batch(key=writer.key, head=seq - 1, entries=(late,)))
 
     def test_a_gap_is_refused(self, store: Store) -> None:
-        """Rule 1: never a gap."""
+        # Rule 1: never a gap.
         writer = Writer().begin(store, 2)
         for seq in (4, 5, 1000):
             self._refuse(store, Batch(key=writer.key, head=seq - 1, entries=(an_entry(seq),)))
 
     def test_a_thread_begins_with_seq_one(self, store: Store) -> None:
-        """Rule 1: a first entry that is not 1 is refused."""
+        # Rule 1: a first entry that is not 1 is refused.
         for seq in (-1, 0, 2, 3):
             self._refuse(store, Batch(key=a_key(), head=seq - 1, entries=(an_entry(seq),)))
 
     def test_an_entry_that_is_not_above_the_head_is_refused(self, store: Store) -> None:
-        """Rule 1: the entries themselves are checked, not only the batch's fields."""
+        # Rule 1: the entries themselves are checked, not only the batch's fields.
         writer = Writer()
         for seq in (0, 2):
             self._refuse(store, writer.batch(an_entry(seq)))
@@ -107,18 +107,18 @@ class AppendingClauses(ContractHooks):
             self._refuse(store, writer.batch(an_entry(seq, id=make_id(99))))
 
     def test_a_second_entry_with_a_taken_seq_takes_the_first_with_it(self, store: Store) -> None:
-        """Rules 1 and 2: nothing of such a batch remains."""
+        # Rules 1 and 2: nothing of such a batch remains.
         writer = Writer().begin(store, 2)
         for seq in (1, 2, 3):
             self._refuse(store, writer.batch(an_entry(3), an_entry(seq, id=make_id(99))))
 
     def test_a_second_entry_above_a_gap_takes_the_first_with_it(self, store: Store) -> None:
-        """Rules 1 and 2: nothing of such a batch remains."""
+        # Rules 1 and 2: nothing of such a batch remains.
         writer = Writer().begin(store, 2)
         self._refuse(store, writer.batch(an_entry(3), an_entry(5)))
 
     def test_a_batch_without_entries_is_fenced_too(self, store: Store) -> None:
-        """Rule 1: results and records of a writer that was overtaken are refused."""
+        # Rule 1: results and records of a writer that was overtaken are refused.
         writer = Writer().begin(store, 3)
         ended = msgspec.structs.replace(writer.run, status="completed", ended_at=9)
         for head in (0, 2, 4):
@@ -127,7 +127,7 @@ class AppendingClauses(ContractHooks):
         self._refuse(store, Batch(key=a_key("another"), head=1, runs=(ended,)))
 
     def test_a_writer_of_a_thread_that_was_begun_anew_is_refused(self, store: Store) -> None:
-        """Rules 1 and 10: the head has the same seq as before, but is a different entry."""
+        # Rules 1 and 10: the head has the same seq as before, but is a different entry.
         old = Writer(number=1).begin(store, 3)
         assert store.delete(old.key)
         new = Writer(old.key, 2).begin(store, 3)
@@ -141,7 +141,7 @@ class AppendingClauses(ContractHooks):
         check_reads(store, new)
 
     def test_a_batch_without_entries_is_kept_at_the_head(self, store: Store) -> None:
-        """Rule 1: it does not move the head."""
+        # Rule 1: it does not move the head.
         writer = Writer().begin(store, 2)
         ended = msgspec.structs.replace(writer.run, status="failed", ended_at=9)
         store.commit(writer.batch(runs=(ended,), failure=a_failure(ended.run_id)))
@@ -151,7 +151,7 @@ class AppendingClauses(ContractHooks):
         assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
 
     def test_a_run_may_be_recorded_before_any_entry(self, store: Store) -> None:
-        """Rule 1: the head of a thread that has only records is 0."""
+        # Rule 1: the head of a thread that has only records is 0.
         writer = Writer()
         store.commit(writer.batch(runs=(writer.run,)))
         assert list(store.runs(writer.key)) == [writer.run]
@@ -160,7 +160,7 @@ class AppendingClauses(ContractHooks):
         assert [entry.seq for entry in store.history(writer.key)] == [1]
 
     def test_a_batch_is_refused_if_a_run_has_its_input(self, store: Store) -> None:
-        """Rule 1: a batch may say which input it is the first to have."""
+        # Rule 1: a batch may say which input it is the first to have.
         writer = Writer().begin(store)
         first, again, other = (
             a_run(writer.key, number, input_digest=digest)
@@ -178,7 +178,7 @@ class AppendingClauses(ContractHooks):
         assert store.find_run(writer.key, "a") == again
 
     def test_a_conflict_says_what_was_wanted_and_what_is(self, store: Store) -> None:
-        """Rule 1: ``Conflict`` has the tenant, the thread, the seq wanted and the head."""
+        # Rule 1: ``Conflict`` has the tenant, the thread, the seq wanted and the head.
         writer = Writer(a_key("contested", "owner")).begin(store, 3)
         for head in (0, 2, 6):
             entry = an_entry(head + 1, id=make_id(99))
@@ -189,14 +189,14 @@ class AppendingClauses(ContractHooks):
             assert (error.expected, error.head) == (head + 1, 3)
 
     def test_a_refused_writer_may_read_and_try_again(self, store: Store) -> None:
-        """Rule 1: after a conflict a writer that knows the head can still append."""
+        # Rule 1: after a conflict a writer that knows the head can still append.
         writer = Writer().begin(store, 2)
         self._refuse(store, Batch(key=writer.key, head=1, entries=(an_entry(2, id=make_id(99)),)))
         writer.append(store)
         assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
 
     def test_a_batch_keeps_all_of_its_parts(self, store: Store) -> None:
-        """Rule 2: entries, results, records, failure and manifest."""
+        # Rule 2: entries, results, records, failure and manifest.
         writer = Writer()
         batch = self._full(writer, head=0)
         store.commit(batch)
@@ -209,37 +209,37 @@ class AppendingClauses(ContractHooks):
         assert store.manifest(writer.key, SECOND) == b"manifest"
 
     def test_a_refused_batch_leaves_no_entry(self, store: Store) -> None:
-        """Rule 2: all or nothing."""
+        # Rule 2: all or nothing.
         writer = self._refuse_full_batches(store)
         assert [entry.seq for entry in store.history(writer.key)] == [2, 1]
         assert store.locate(writer.key, make_id(98)) is None
         assert store.locate(writer.key, make_id(99)) is None
 
     def test_a_refused_batch_leaves_no_result(self, store: Store) -> None:
-        """Rule 2: all or nothing."""
+        # Rule 2: all or nothing.
         writer = self._refuse_full_batches(store)
         chain = store.read(writer.key)
         assert chain is not None
         assert chain.results == ()
 
     def test_a_refused_batch_leaves_no_record(self, store: Store) -> None:
-        """Rule 2: all or nothing."""
+        # Rule 2: all or nothing.
         writer = self._refuse_full_batches(store)
         assert list(store.runs(writer.key)) == [writer.run]
         assert store.run(writer.key, make_id(2)) is None
 
     def test_a_refused_batch_leaves_no_failure(self, store: Store) -> None:
-        """Rule 2: all or nothing."""
+        # Rule 2: all or nothing.
         writer = self._refuse_full_batches(store)
         assert store.failure(writer.key, make_id(2)) is None
 
     def test_a_refused_batch_leaves_no_manifest(self, store: Store) -> None:
-        """Rule 2: all or nothing."""
+        # Rule 2: all or nothing.
         writer = self._refuse_full_batches(store)
         assert store.manifest(writer.key, SECOND) is None
 
     def test_a_refused_first_batch_leaves_no_thread(self, store: Store) -> None:
-        """Rule 2: all or nothing."""
+        # Rule 2: all or nothing.
         writer = Writer()
         self._refuse(store, self._full(writer, head=1))
         assert list(store.threads(writer.key.tenant)) == []
@@ -279,12 +279,12 @@ class RacingClauses(ContractHooks):
     """Rules 1 and 6, from several threads at once."""
 
     def test_of_racing_writers_one_wins_each_seq(self, store: Store) -> None:
-        """Rule 1: the others get ``Conflict``, and nothing is lost."""
+        # Rule 1: the others get ``Conflict``, and nothing is lost.
         outcome = race_in_threads(store, a_key(), races=50, writers=4)
         assert outcome.problems(store) == []
 
     def test_writers_of_different_threads_do_not_meet(self, store: Store) -> None:
-        """Rules 1 and 5: each continues as if it were alone."""
+        # Rules 1 and 5: each continues as if it were alone.
         writers = [Writer(a_key(f"thread {number}"), number) for number in range(1, 7)]
         kinds: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP, DELTA, SNAPSHOT) * 4
         with ThreadPoolExecutor(len(writers)) as pool:
@@ -295,7 +295,7 @@ class RacingClauses(ContractHooks):
             check_reads(store, writer)
 
     def test_a_writer_and_who_deletes_at_its_head_do_not_both_win(self, store: Store) -> None:
-        """Rules 1 and 10: either the entry is there, or neither it nor the thread is."""
+        # Rules 1 and 10: either the entry is there, or neither it nor the thread is.
         with ThreadPoolExecutor(2) as pool, switching_often():
             for number in range(1, 31):
                 writer = Writer(a_key(f"contested {number}"), number).begin(store, 2)
@@ -305,7 +305,6 @@ class RacingClauses(ContractHooks):
                 assert (won, left) in (((True, False), 3), ((False, True), 0))
 
     def _contest(self, pool: Executor, store: Store, writer: Writer) -> tuple[bool, bool]:
-        """Whether the writer won, and whether the deletion did; both start together."""
         begin = Barrier(2, timeout=60)
         key, late = writer.key, writer.batch(writer.plan())
         append = pool.submit(self._wins, begin, lambda: store.commit(late))
@@ -321,7 +320,7 @@ class RacingClauses(ContractHooks):
         return True
 
     def test_what_is_read_beside_a_writer_is_whole(self, store: Store) -> None:
-        """Rule 6: a reader sees some head, never half of one, and never an older one again."""
+        # Rule 6: a reader sees some head, never half of one, and never an older one again.
         writer = Writer().begin(store)
         kinds: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP) * 30
         done = Event()

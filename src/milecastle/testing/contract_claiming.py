@@ -32,10 +32,10 @@ _RACED = 60
 
 
 class ClaimingClauses(ClaimHooks):
-    """Rules 1, 2 and 5: what is due, and what a claim does to it."""
+    """Rules 1, 2 and 5: due threads, and a claim's effect."""
 
     def test_a_due_thread_is_claimed_once(self, store: ClaimStore) -> None:
-        """Rule 2: by the first of two workers; neither gets it again."""
+        # Rule 2: by the first of two workers; neither gets it again.
         queued(store, "a")
         (line,) = store.claim("one", [LANE], limit=9)
         assert (line.key, line.worker, line.status) == (a_key("a"), "one", "queued")
@@ -45,7 +45,7 @@ class ClaimingClauses(ClaimHooks):
         assert store.thread(a_key("a")) == line
 
     def test_lanes_that_wait_for_long_are_listed(self, store: ClaimStore) -> None:
-        """Rule 1: those with a thread that was due before, has no worker, and is not to come."""
+        # Rule 1: those with a thread that was due before, has no worker, and is not to come.
         queued(store, "late", 1, lane="g@1", due_at=5)
         queued(store, "later", 2, lane="g@1", due_at=6)
         queued(store, "far", 3, lane="g@2", due_at=FAR)
@@ -56,7 +56,7 @@ class ClaimingClauses(ClaimHooks):
         assert list(store.overdue(60)) == ["g@1", "h \U0001f3f0@1"]
 
     def test_racing_claims_take_each_thread_once(self, store: ClaimStore) -> None:
-        """Rule 2: from many threads at once, with none left behind."""
+        # Rule 2: from many threads at once, with none left behind.
         for number in range(1, _RACED + 1):
             queued(store, f"{number:02}", number)
         begin = Barrier(_RACERS, timeout=60)
@@ -79,7 +79,7 @@ class ClaimingClauses(ClaimHooks):
             assert [store.thread(line.key) for line in lines] == lines
 
     def test_what_is_not_due_is_not_claimed(self, store: ClaimStore) -> None:
-        """Rule 1: a time that has not come, no time, no lane, or a worker that has it."""
+        # Rule 1: a time that has not come, no time, no lane, or a worker that has it.
         queued(store, "later", 1, due_at=FAR)
         queued(store, "never", 2, due_at=None)
         queued(store, "local", 3, lane="")
@@ -89,7 +89,7 @@ class ClaimingClauses(ClaimHooks):
             assert store.claim("one", lanes, limit=9) == []
 
     def test_a_line_that_is_due_at_0_is_due_now(self, store: ClaimStore) -> None:
-        """Rule 1: the store puts its own time in place of 0, in every form of commit."""
+        # Rule 1: the store puts its own time in place of 0, in every form of commit.
         first = queued(store, "first")
         line = store.thread(first.key)
         assert line is not None
@@ -106,7 +106,7 @@ class ClaimingClauses(ClaimHooks):
         assert names(store.claim("one", [LANE], limit=2)) == ["first", "second"]
 
     def test_a_delay_begins_with_the_commit(self, store: ClaimStore) -> None:
-        """Rule 1: the store adds it to its own time, whatever the clock of the caller says."""
+        # Rule 1: the store adds it to its own time, whatever the clock of the caller says.
         delay = 3600 * 1_000_000
         before = store.now()
         queued(store, "first", due_at=-delay)
@@ -123,7 +123,7 @@ class ClaimingClauses(ClaimHooks):
         assert store.claim("one", [LANE], limit=9) == []
 
     def test_a_worker_claims_in_its_lanes(self, store: ClaimStore) -> None:
-        """Rule 1: those that it names, and no other; naming one twice changes nothing."""
+        # Rule 1: those that it names, and no other; naming one twice changes nothing.
         for number, lane in enumerate(("x", "y", "z", "X", "x "), 1):
             queued(store, lane, number, lane=lane, due_at=number)
         assert names(store.claim("one", ["z", "x", "z"], limit=9)) == ["x", "z"]
@@ -131,7 +131,7 @@ class ClaimingClauses(ClaimHooks):
         assert store.claim("one", ["nothing"], limit=9) == []
 
     def test_those_that_were_due_first_are_claimed_first(self, store: ClaimStore) -> None:
-        """Rules 2 and 6: of one tenant's lane, and no more than asked for."""
+        # Rules 2 and 6: of one tenant's lane, and no more than asked for.
         for number, name in enumerate("fbdaec", 1):
             queued(store, name, number, due_at=ord(name))
         queued(store, "A", 7, lane="other", due_at=ord("A"))
@@ -142,7 +142,7 @@ class ClaimingClauses(ClaimHooks):
         assert names(store.claim("one", [LANE, "other"], limit=2**70)) == ["A", "e", "f"]
 
     def test_a_claim_is_shared_among_tenants(self, store: ClaimStore) -> None:
-        """Rule 6: one of each in turn, whoever came first and however much they have."""
+        # Rule 6: one of each in turn, whoever came first and however much they have.
         for number in range(1, 21):
             queued(store, f"{number:02}", number, tenant="many", due_at=number)
         for number, tenant in enumerate(("few", "one"), 21):
@@ -154,7 +154,7 @@ class ClaimingClauses(ClaimHooks):
         assert len(store.claim("one", [LANE], limit=99)) == 15
 
     def test_tenants_and_lanes_take_turns(self, store: ClaimStore) -> None:
-        """Rule 6: also between claims of one thread each."""
+        # Rule 6: also between claims of one thread each.
         for number in range(1, 9):
             queued(store, f"{number}", number, tenant="a", due_at=number)
         for number, tenant in enumerate("bcd", 9):
@@ -166,7 +166,7 @@ class ClaimingClauses(ClaimHooks):
         assert sorted(line.lane for (line,) in mixed) == 3 * [LANE] + 3 * ["other"]
 
     def test_lanes_take_turns_beside_empty_ones(self, store: ClaimStore) -> None:
-        """Rule 6: a lane in which nothing is due gives its turn to all the others, not to one."""
+        # Rule 6: a lane in which nothing is due gives its turn to all the others, not to one.
         lanes = [f"{name}@3f" for name in ("a", "b", "empty", "full", "rest", "void")]
         for number in range(1, 21):
             queued(store, f"a {number}", number, lane="full@3f", due_at=number)
@@ -176,7 +176,7 @@ class ClaimingClauses(ClaimHooks):
         assert sorted(served) == 12 * ["full@3f"] + 12 * ["rest@3f"]
 
     def test_tenants_take_turns_also_after_the_last_of_them(self, store: ClaimStore) -> None:
-        """Rule 6: claims that end with the last tenant begin with the first again, once."""
+        # Rule 6: claims that end with the last tenant begin with the first again, once.
         for number in range(1, 25):
             queued(store, f"{number:02}", number, tenant="abcdef"[number % 6], due_at=number)
         for turn in range(1, 4):
@@ -184,7 +184,7 @@ class ClaimingClauses(ClaimHooks):
             assert sorted(served) == list("abcdef"), f"turn {turn}"
 
     def test_a_higher_priority_is_claimed_first(self, store: ClaimStore) -> None:
-        """Rule 6: of one tenant's lane, not before other tenants, and not before its time."""
+        # Rule 6: of one tenant's lane, not before other tenants, and not before its time.
         for number, priority in enumerate((0, -1, 5, 5, 0), 1):
             queued(store, f"{number}", number, priority=priority, due_at=number)
         queued(store, "asleep", 6, priority=9, due_at=FAR)
@@ -195,7 +195,7 @@ class ClaimingClauses(ClaimHooks):
         assert store.claim("one", [LANE], limit=9) == []
 
     def test_threads_of_every_tenant_are_claimed(self, store: ClaimStore) -> None:
-        """Rule 1: a worker serves the whole store."""
+        # Rule 1: a worker serves the whole store.
         for number, tenant in enumerate(("b", "a", "c"), 1):
             queued(store, "same", number, tenant=tenant, due_at=number)
         found = store.claim("one", [LANE], limit=9)
@@ -203,7 +203,7 @@ class ClaimingClauses(ClaimHooks):
         assert [line.run_id for line in found] == [store.runs(line.key)[0].run_id for line in found]
 
     def test_a_commit_of_another_line_ends_a_claim(self, store: ClaimStore) -> None:
-        """Rule 2: and only that; what is committed without a line leaves the claim as it is."""
+        # Rule 2: and only that; what is committed without a line leaves the claim as it is.
         writer = queued(store, "a")
         (claimed,) = store.claim("one", [LANE], limit=1)
         writer.append(store)
@@ -226,7 +226,7 @@ class ClaimingClauses(ClaimHooks):
         assert store.claim("one", [LANE], limit=1) == []
 
     def test_a_thread_is_given_back(self, store: ClaimStore) -> None:
-        """Rule 2: by the worker that has it, at once or after a delay."""
+        # Rule 2: by the worker that has it, at once or after a delay.
         queued(store, "a")
         queued(store, "b", 2)
         store.claim("one", [LANE], limit=9)
@@ -246,7 +246,7 @@ class ClaimingClauses(ClaimHooks):
         assert 3500 < left <= 3600
 
     def test_claims_are_durable(self, store: ClaimStore) -> None:
-        """Rule 2: what was claimed, given back and beaten is so after a crash."""
+        # Rule 2: what was claimed, given back and beaten is so after a crash.
         for number, name in enumerate("abc", 1):
             queued(store, name, number, due_at=number)
         store.beat(a_worker("one"))
@@ -264,7 +264,7 @@ class ClaimingClauses(ClaimHooks):
             again.close()
 
     def test_a_deleted_thread_is_not_claimed(self, store: ClaimStore) -> None:
-        """Rule 1: nor held; one that is created again is as new as any."""
+        # Rule 1: nor held; one that is created again is as new as any.
         queued(store, "a", due_at=1)
         queued(store, "b", 2, due_at=2)
         store.claim("one", [LANE], limit=1)
@@ -280,7 +280,7 @@ class ClaimingClauses(ClaimHooks):
         assert names(store.claim("two", [LANE], limit=9)) == ["b"]
 
     def test_a_worker_has_an_id(self, store: ClaimStore) -> None:
-        """Rule 2: a claim by nobody would leave the thread to others."""
+        # Rule 2: a claim by nobody would leave the thread to others.
         queued(store, "a")
         with pytest.raises(InvalidRequest):
             store.claim("", [LANE], limit=1)
@@ -291,6 +291,5 @@ class ClaimingClauses(ClaimHooks):
 
 
 def _served(store: ClaimStore, limit: int) -> list[str]:
-    """The tenants and threads that a claim gets."""
     lines = store.claim("one", [LANE], limit=limit)
     return sorted(f"{line.key.tenant} {line.key.thread}" for line in lines)

@@ -1,4 +1,4 @@
-"""What the clauses on claims have in common: threads in lanes, and workers."""
+"""Shared by the clauses on claims: threads in lanes, and workers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ FAR = 2**53
 
 
 class ClaimHooks(ContractHooks):
-    """The hooks, for a store that workers share."""
+    """Hooks for a store workers share."""
 
     @abstractmethod
-    def open_store(self) -> ClaimStore:
-        """Open a fresh, empty store that shares nothing with any other."""
+    def open_store(self) -> ClaimStore: ...
 
     @abstractmethod
     def reopen(self, store: Store) -> ClaimStore:
@@ -49,14 +48,14 @@ class ClaimHooks(ContractHooks):
 
 
 def a_worker(id: str, **changes: Any) -> WorkerInfo:
-    """A worker as it describes itself."""
+    """A worker's description."""
     owner = Owner(host="wall", boot_id="b" * 36, pid=4711, started="17")
     worker = WorkerInfo(id=id, owner=owner, lanes=(LANE,), started_at=7, capacity=100)
     return msgspec.structs.replace(worker, **changes)
 
 
 def a_line(writer: Writer, **changes: Any) -> ThreadInfo:
-    """The line of a thread that is due at once, unless changed."""
+    """A due index row, unless changed."""
     line = ThreadInfo.of(writer.run)
     line = msgspec.structs.replace(line, status="queued", lane=LANE, due_at=0)
     return msgspec.structs.replace(line, **changes)
@@ -65,7 +64,7 @@ def a_line(writer: Writer, **changes: Any) -> ThreadInfo:
 def queued(
     store: Store, thread: str, number: int = 1, *, tenant: str = "tenant", **changes: Any
 ) -> Writer:
-    """A thread that was committed with a line: due at once, unless changed."""
+    """A thread committed with an index row: due at once, unless changed."""
     writer = Writer(a_key(thread, tenant), number)
     line = a_line(writer, **changes)
     writer.append(store, source="input", runs=(writer.run,), thread=line)
@@ -73,5 +72,4 @@ def queued(
 
 
 def names(lines: Sequence[ThreadInfo]) -> list[str]:
-    """The threads of these lines."""
     return [line.key.thread for line in lines]

@@ -1,4 +1,4 @@
-"""The hooks that a store implements for the contract, and the base of every clause."""
+"""Hooks a store implements for the contract, and the base for every clause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ContractHooks(ABC):
 
     @abstractmethod
     def open_store(self) -> Store:
-        """Open a fresh, empty store that shares nothing with any other."""
+        """Open a fresh, empty store sharing nothing with any other."""
 
     @abstractmethod
     def reopen(self, store: Store) -> Store:
@@ -42,7 +42,7 @@ class ContractHooks(ABC):
 
     @contextmanager
     def reopened(self, store: Store) -> Generator[Store, None, None]:
-        """The store after a crash; it is closed afterwards."""
+        """The store after a crash; closed afterwards."""
         again = self.reopen(store)
         try:
             yield again
@@ -51,7 +51,7 @@ class ContractHooks(ABC):
 
 
 def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
-    """Everything visible of a thread and in its tenant's list, for comparison."""
+    """Everything visible about a thread, for comparison."""
     history = list(store.history(key))
     chains = [store.read(key, entry.seq) for entry in history]
     head = store.read(key)
@@ -77,7 +77,6 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
 
 
 def _tags_of(store: Store, key: ThreadKey) -> dict[str, Any]:
-    """The tags of a thread, and the lists in which it is by them; nothing, if there are no tags."""
     if store.tags is None:
         return {}
     tags = store.tags.of(key.tenant, [key.thread]).get(key.thread, ())

@@ -1,4 +1,4 @@
-"""The clauses on inputs that wait until their thread is free."""
+"""The clauses on inputs waiting until their thread is free."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InputClauses(ClaimHooks):
     """Rule 8: inputs wait in their order, and the thread is due when it is free for the next."""
 
     def test_inputs_wait_in_their_order(self, store: ClaimStore) -> None:
-        """Rule 8: with the records of their runs, and also after a crash."""
+        # Rule 8: with the records of their runs, and also after a crash.
         writer = queued(store, "a", worker="one")
         runs = [enqueued(store, writer, number) for number in (5, 3, 4)]
         store = self.reopen(store)
@@ -40,7 +40,7 @@ class InputClauses(ClaimHooks):
         assert [store.run(writer.key, run.run_id) for run in runs] == runs
 
     def test_a_mark_waits_once(self, store: ClaimStore) -> None:
-        """Rule 8: the second call finds the first, and writes nothing; each thread has its own."""
+        # Rule 8: the second call finds the first, and writes nothing; each thread has its own.
         writer, other = queued(store, "a"), queued(store, "b", 2)
         first = enqueued(store, writer, 5)
         again = waiting_run(writer, 6)
@@ -51,7 +51,7 @@ class InputClauses(ClaimHooks):
         assert len(store.inputs(other.key)) == 1
 
     def test_a_run_is_enqueued_once(self, store: ClaimStore) -> None:
-        """Rule 8: a call that is repeated after its input was applied writes nothing."""
+        # Rule 8: a call that is repeated after its input was applied writes nothing.
         writer = queued(store, "a", worker="one", status="running")
         run = enqueued(store, writer, 5)
         writer.append(store, thread=a_line(writer), runs=(run,), dequeues=run.run_id)
@@ -62,7 +62,7 @@ class InputClauses(ClaimHooks):
         assert [each.run_id for each in store.runs(writer.key)] == [run.run_id, writer.run.run_id]
 
     def test_an_input_that_a_run_has_is_not_enqueued(self, store: ClaimStore) -> None:
-        """Rule 8: the newest run that has it is found, whatever became of it."""
+        # Rule 8: the newest run that has it is found, whatever became of it.
         writer = queued(store, "a", worker="one", status="running")
         first = waiting_run(writer, 5, input_digest="key")
         assert store.enqueue(first, "mark 5", b"", unless="key") == first.run_id
@@ -78,7 +78,7 @@ class InputClauses(ClaimHooks):
     def test_of_one_input_that_is_enqueued_and_started_at_once_one_wins(
         self, store: ClaimStore
     ) -> None:
-        """Rule 8: many times, from two threads; a run with that input is recorded once."""
+        # Rule 8: many times, from two threads; a run with that input is recorded once.
         with ThreadPoolExecutor(1) as pool:
             for number in range(1, _MEETINGS + 1):
                 writer = queued(store, f"{number}", number, worker="one", status="running")
@@ -92,7 +92,7 @@ class InputClauses(ClaimHooks):
                 assert started.result() is (found != waiting.run_id)
 
     def test_the_end_of_a_run_makes_its_thread_due(self, store: ClaimStore) -> None:
-        """Rule 8: in its lane, also if the line that ends the run names none."""
+        # Rule 8: in its lane, also if the line that ends the run names none.
         for number, status in enumerate(_ENDED, 1):
             writer = queued(store, status, number, worker="one", status="running")
             enqueued(store, writer, 5)
@@ -101,7 +101,7 @@ class InputClauses(ClaimHooks):
             assert names(store.claim("two", [LANE], limit=9)) == [status]
 
     def test_an_input_waits_behind_a_run_that_stopped(self, store: ClaimStore) -> None:
-        """Rule 8: until that has completed or was cancelled."""
+        # Rule 8: until that has completed or was cancelled.
         for number, status in enumerate(_STOPPED, 1):
             writer = queued(store, status, number, worker="one", status="running")
             enqueued(store, writer, 5)
@@ -113,7 +113,7 @@ class InputClauses(ClaimHooks):
     def test_an_input_behind_a_run_that_sleeps_is_due_when_it_wakes(
         self, store: ClaimStore
     ) -> None:
-        """Rule 8: also if the line of a caller that does not work for the fleet has no time."""
+        # Rule 8: also if the line of a caller that does not work for the fleet has no time.
         writer = queued(store, "a", worker="one", status="running")
         enqueued(store, writer, 5)
         line = a_line(writer, status="sleeping", lane="", due_at=None, wake_at=7)
@@ -121,14 +121,14 @@ class InputClauses(ClaimHooks):
         assert names(store.claim("two", [LANE], limit=9)) == ["a"]
 
     def test_an_input_makes_a_free_thread_due(self, store: ClaimStore) -> None:
-        """Rule 8: the run has completed before it came."""
+        # Rule 8: the run has completed before it came.
         writer = queued(store, "a", worker="one", status="running")
         writer.append(store, thread=a_line(writer, status="completed", due_at=None))
         enqueued(store, writer, 5)
         assert names(store.claim("two", [LANE], limit=9)) == ["a"]
 
     def test_a_batch_removes_the_input_that_it_applies(self, store: ClaimStore) -> None:
-        """Rule 8: and no other; if it is refused, the input stays."""
+        # Rule 8: and no other; if it is refused, the input stays.
         writer = queued(store, "a", worker="one", status="running")
         runs = [enqueued(store, writer, number) for number in (5, 6)]
         late = writer.batch(writer.plan(), thread=a_line(writer), dequeues=runs[1].run_id)
@@ -143,7 +143,7 @@ class InputClauses(ClaimHooks):
         assert store.claim("two", [LANE], limit=9) == []
 
     def test_a_batch_that_removes_an_input_has_a_line(self, store: ClaimStore) -> None:
-        """Rule 8: otherwise it is refused, whatever else it has, and the input stays."""
+        # Rule 8: otherwise it is refused, whatever else it has, and the input stays.
         writer = queued(store, "a", worker="one", status="running")
         run = enqueued(store, writer, 5)
         parts: list[dict[str, Any]] = [{}, {"results": (a_result(1),)}, {"runs": (run,)}]
@@ -161,7 +161,7 @@ class InputClauses(ClaimHooks):
         assert store.inputs(writer.key) == []
 
     def test_a_thread_in_no_lane_takes_no_input(self, store: ClaimStore) -> None:
-        """Rule 8: no worker would find it, nor one that does not exist."""
+        # Rule 8: no worker would find it, nor one that does not exist.
         writer = queued(store, "a", lane="", due_at=None)
         for key in (writer.key, a_key("b")):
             with pytest.raises(InvalidRequest):
@@ -169,7 +169,7 @@ class InputClauses(ClaimHooks):
             assert store.inputs(key) == []
 
     def test_inputs_are_deleted_with_their_thread(self, store: ClaimStore) -> None:
-        """Rule 8: one that is created again has none of them."""
+        # Rule 8: one that is created again has none of them.
         writer = queued(store, "a")
         enqueued(store, writer, 5)
         store.delete(writer.key)
@@ -179,7 +179,7 @@ class InputClauses(ClaimHooks):
         assert store.claim("one", [LANE], limit=9) == []
 
     def test_a_thread_is_not_deleted_at_a_head_while_inputs_wait(self, store: ClaimStore) -> None:
-        """Rule 8: an input writes no entry, so the head alone would not show it."""
+        # Rule 8: an input writes no entry, so the head alone would not show it.
         writer = queued(store, "a", worker="one", status="running")
         run = enqueued(store, writer, 5)
         id = writer.entries[1].id
@@ -193,7 +193,7 @@ class InputClauses(ClaimHooks):
         assert store.delete(writer.key, head=2)
 
     def test_an_input_and_who_deletes_its_thread_do_not_both_win(self, store: ClaimStore) -> None:
-        """Rule 8: many times, from two threads; an input that was accepted is there."""
+        # Rule 8: many times, from two threads; an input that was accepted is there.
         with ThreadPoolExecutor(1) as pool:
             for number in range(1, _MEETINGS + 1):
                 writer = queued(store, f"{number}", number, worker="one", status="running")
@@ -208,7 +208,7 @@ class InputClauses(ClaimHooks):
                 assert [one.run_id for one in store.inputs(writer.key)] == waiting
 
     def test_an_input_that_meets_the_end_of_a_run_is_not_forgotten(self, store: ClaimStore) -> None:
-        """Rule 8: whoever comes second sees the other; many times, from two threads."""
+        # Rule 8: whoever comes second sees the other; many times, from two threads.
         with ThreadPoolExecutor(1) as pool:
             for number in range(1, _MEETINGS + 1):
                 writer = queued(store, f"{number}", number, worker="one", status="running")
@@ -244,13 +244,13 @@ def _delete(store: ClaimStore, writer: Writer, begin: Barrier) -> bool:
 
 
 def waiting_run(writer: Writer, number: int, **changes: Any) -> RunRecord:
-    """A run that is queued behind another."""
+    """A run queued behind another."""
     run = a_run(writer.key, number, **changes)
     return msgspec.structs.replace(run, status="queued", ended_at=None)
 
 
 def enqueued(store: ClaimStore, writer: Writer, number: int) -> RunRecord:
-    """A run whose input waits."""
+    """A run with a waiting input."""
     record = waiting_run(writer, number)
     found = store.enqueue(record, f"mark {number}", b"input %d" % number)
     assert found == record.run_id

@@ -43,7 +43,7 @@ class KeepingClauses(ContractHooks):
     """Rules 3 and 4."""
 
     def test_what_was_committed_is_there_after_a_crash(self, store: Store) -> None:
-        """Rule 3: a batch is durable when ``commit`` returns."""
+        # Rule 3: a batch is durable when ``commit`` returns.
         writer = Writer().begin(store, 3)
         writer.append(store, manifest=("c" * 32, b"manifest"))
         failed = a_run(writer.key, 2, status="failed")
@@ -57,7 +57,7 @@ class KeepingClauses(ContractHooks):
             assert again.manifest(writer.key, "c" * 32) == b"manifest"
 
     def test_the_fence_holds_after_a_crash(self, store: Store) -> None:
-        """Rules 1 and 3: the head is where it was."""
+        # Rules 1 and 3: the head is where it was.
         writer = Writer().begin(store, 3)
         with self.reopened(store) as again:
             late = an_entry(3, id=make_id(99))
@@ -67,7 +67,7 @@ class KeepingClauses(ContractHooks):
             assert [entry.seq for entry in again.history(writer.key)] == [4, 3, 2, 1]
 
     def test_what_was_refused_is_not_there_after_a_crash(self, store: Store) -> None:
-        """Rules 2 and 3: a refused batch leaves no trace for later either."""
+        # Rules 2 and 3: a refused batch leaves no trace for later either.
         writer = Writer().begin(store, 2)
         before = everything_of(store, writer.key)
         with pytest.raises(Conflict):
@@ -78,7 +78,7 @@ class KeepingClauses(ContractHooks):
             assert everything_of(again, writer.key) == before
 
     def test_a_deletion_outlasts_a_crash(self, store: Store) -> None:
-        """Rules 3 and 10: what was deleted does not come back."""
+        # Rules 3 and 10: what was deleted does not come back.
         writer = Writer().begin(store, 3)
         store.delete(writer.key)
         with self.reopened(store) as again:
@@ -86,7 +86,7 @@ class KeepingClauses(ContractHooks):
             assert list(again.threads(writer.key.tenant)) == []
 
     def test_a_pruning_outlasts_a_crash(self, store: Store) -> None:
-        """Rules 3 and 11: what was pruned does not come back."""
+        # Rules 3 and 11: what was pruned does not come back.
         writer = Writer().begin(store, 3)
         writer.append(store, SNAPSHOT)
         writer.prune(store, 3)
@@ -96,14 +96,14 @@ class KeepingClauses(ContractHooks):
             assert [entry.seq for entry in again.history(writer.key)] == [4, 3]
 
     def test_payloads_come_back_byte_for_byte(self, store: Store) -> None:
-        """Rule 4: none, every byte value, text that looks like a format, ends of all kinds."""
+        # Rule 4: none, every byte value, text that looks like a format, ends of all kinds.
         every = bytes(range(256))
         payloads = [b"", b"\0", every, every[::-1], b"null", b'{"a": 1}\n', b"\r\n", b"a\0", b" a "]
         payloads += [b"\xff\xfe", "\u2028".encode(), b"'; --"]
         self._check_payloads(store, payloads)
 
     def test_large_payloads_come_back_byte_for_byte(self, store: Store) -> None:
-        """Rule 4: a megabyte, one that packs well and one that does not."""
+        # Rule 4: a megabyte, one that packs well and one that does not.
         noise = bytes(number * number * 7919 >> 5 & 255 for number in range(2**16)) * 16
         self._check_payloads(store, [b"\0" * 2**20, noise, noise + b"\n"])
 
@@ -127,7 +127,7 @@ class KeepingClauses(ContractHooks):
                 assert came_back
 
     def test_every_field_of_an_entry_comes_back(self, store: Store) -> None:
-        """Rule 4: empty and not, short and long, in any script."""
+        # Rule 4: empty and not, short and long, in any script.
         many = tuple(f"node {number}" for number in range(1_000))
         variants: list[dict[str, Any]] = [
             {"parent_id": None, "nodes": (), "next": (), "route": ()},
@@ -155,7 +155,7 @@ class KeepingClauses(ContractHooks):
         return chain.entries[-1]
 
     def test_every_field_of_a_result_comes_back(self, store: Store) -> None:
-        """Rule 4: whatever the tasks are called."""
+        # Rule 4: whatever the tasks are called.
         writer = Writer().begin(store)
         results = tuple(a_result(1, task, b"%d" % number) for number, task in enumerate(HARD_TEXTS))
         store.commit(writer.batch(results=results))
@@ -166,7 +166,7 @@ class KeepingClauses(ContractHooks):
         }
 
     def test_every_field_of_a_record_comes_back(self, store: Store) -> None:
-        """Rule 4: every status, every mode, texts of all kinds."""
+        # Rule 4: every status, every mode, texts of all kinds.
         writer = Writer()
         texts = dict(zip(HARD_TEXTS, reversed(HARD_TEXTS), strict=True))
         variants: list[dict[str, Any]] = [
@@ -192,7 +192,7 @@ class KeepingClauses(ContractHooks):
         assert len(store.runs(writer.key)) == len(variants)
 
     def test_every_field_of_a_failure_comes_back(self, store: Store) -> None:
-        """Rule 4: an error's message may hold anything, NUL too."""
+        # Rule 4: an error's message may hold anything, NUL too.
         writer = Writer()
         variants: list[dict[str, Any]] = [
             {"node": None, "traceback": (), "causes": ()},
@@ -210,7 +210,7 @@ class KeepingClauses(ContractHooks):
             assert store.failure(writer.key, record.run_id) == failure
 
     def test_a_record_is_not_changed_from_outside(self, store: Store) -> None:
-        """Rule 4: the writer and the reader of a record hold copies."""
+        # Rule 4: the writer and the reader of a record hold copies.
         writer = Writer()
         written = a_run(writer.key, metadata={"host": "a"})
         expected = msgspec.structs.replace(written, metadata={"host": "a"})

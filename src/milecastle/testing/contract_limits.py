@@ -1,4 +1,4 @@
-"""The clauses on limits: what claims must not exceed."""
+"""The clauses on limits for claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LimitClauses(ClaimHooks):
     """Rule 9: concurrency, rates and pauses, of graphs and tenants."""
 
     def test_limits_are_listed_as_they_were_set(self, store: ClaimStore) -> None:
-        """Rule 9: by graph and tenant; set again they are replaced, and empty they are gone."""
+        # Rule 9: by graph and tenant; set again they are replaced, and empty they are gone.
         hard = Limit(graph="b \U0001f3f0\ud800", tenant="t", rate=3, period=0.5)
         assert list(store.limits()) == []
         for limit in (hard, Limit(graph="a", concurrency=0), Limit(tenant="t", paused=True)):
@@ -38,7 +38,7 @@ class LimitClauses(ClaimHooks):
             again.close()
 
     def test_a_limit_of_concurrency_is_not_exceeded(self, store: ClaimStore) -> None:
-        """Rule 9: of all that it covers, in whatever claim; each thread that ends makes room."""
+        # Rule 9: of all that it covers, in whatever claim; each thread that ends makes room.
         writers = {
             tenant: [queued(store, name, tenant=tenant, due_at=5) for name in "pqr"]
             for tenant in "abc"
@@ -65,7 +65,7 @@ class LimitClauses(ClaimHooks):
         assert (len(rest), "a" in rest) == (2, False)
 
     def test_racing_claims_do_not_exceed_a_limit(self, store: ClaimStore) -> None:
-        """Rule 9: from many threads at once."""
+        # Rule 9: from many threads at once.
         for number in range(1, 31):
             queued(store, f"{number:02}", number, tenant=f"{number % 3}")
         store.set_limit(Limit(graph="graph", concurrency=5))
@@ -83,7 +83,7 @@ class LimitClauses(ClaimHooks):
         assert sum(claimed) + len(last) == 5
 
     def test_a_rate_is_not_exceeded(self, store: ClaimStore) -> None:
-        """Rule 9: within a period, which begins with its first claim."""
+        # Rule 9: within a period, which begins with its first claim.
         for number in range(1, 10):
             queued(store, f"{number}", number)
         slow = Limit(graph="graph", tenant="tenant", rate=3, period=3600.0)
@@ -99,7 +99,7 @@ class LimitClauses(ClaimHooks):
         assert len(store.claim("one", [LANE], limit=9)) == 4
 
     def test_a_changed_limit_gives_back_nothing_of_its_rate(self, store: ClaimStore) -> None:
-        """Rule 9: setting a limit again changes what may be claimed, not what was."""
+        # Rule 9: setting a limit again changes what may be claimed, not what was.
         for number in range(1, 10):
             queued(store, f"{number}", number)
         store.set_limit(Limit(graph="another", rate=9, period=3600.0))
@@ -109,7 +109,7 @@ class LimitClauses(ClaimHooks):
         assert len(store.claim("one", [LANE], limit=9)) == 2
 
     def test_what_is_paused_is_not_claimed(self, store: ClaimStore) -> None:
-        """Rule 9: it stays due; what runs is not affected, and other tenants are served."""
+        # Rule 9: it stays due; what runs is not affected, and other tenants are served.
         queued(store, "1", 1, tenant="a", due_at=1)
         assert names(store.claim("one", [LANE], limit=1)) == ["1"]
         for number, tenant in ((2, "a"), (3, "b")):
@@ -124,7 +124,7 @@ class LimitClauses(ClaimHooks):
         assert names(store.claim("one", [LANE], limit=9)) == ["2"]
 
     def test_many_that_are_paused_hide_nobody(self, store: ClaimStore) -> None:
-        """Rules 6 and 9: a claim gets past them at once, to what is due behind them."""
+        # Rules 6 and 9: a claim gets past them at once, to what is due behind them.
         for number in range(1, 6):
             queued(store, "x", number, tenant=f"paused {number}", due_at=number)
             store.set_limit(Limit(tenant=f"paused {number}", paused=True))
@@ -133,7 +133,7 @@ class LimitClauses(ClaimHooks):
         assert store.claim("one", [LANE], limit=1) == []
 
     def test_tenants_take_turns_under_limits(self, store: ClaimStore) -> None:
-        """Rules 6 and 9: whether a limit covers them or not, and however little it leaves."""
+        # Rules 6 and 9: whether a limit covers them or not, and however little it leaves.
         for limit in (Limit(graph="another", concurrency=5), Limit(graph="graph", concurrency=99)):
             store.set_limit(limit)
             for number in range(1, 31):
@@ -155,7 +155,7 @@ class LimitClauses(ClaimHooks):
             assert sorted(served) == list("abcdef")
 
     def test_lanes_take_turns_under_limits(self, store: ClaimStore) -> None:
-        """Rules 6 and 9: also beside lanes in which nothing is due."""
+        # Rules 6 and 9: also beside lanes in which nothing is due.
         lanes = [f"{name}@3f" for name in ("a", "b", "empty", "full", "rest", "void")]
         for number in range(1, 21):
             queued(store, f"a {number}", number, lane="full@3f", due_at=number)

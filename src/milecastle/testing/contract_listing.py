@@ -24,14 +24,14 @@ class ListingClauses(ContractHooks):
     """Rules 6, 9 and 13."""
 
     def test_history_is_listed_newest_first(self, store: Store) -> None:
-        """Rule 9: every entry once, whatever its kind, past any page that a store may have."""
+        # Rule 9: every entry once, whatever its kind, past any page that a store may have.
         writer = Writer().begin(store, 150)
         writer.write(store, (ROLLUP, DELTA, SNAPSHOT, DELTA))
         writer.append(store, at=2, source="fork")
         assert self._seqs(store, writer) == list(range(155, 0, -1))
 
     def test_history_has_everything_but_payloads(self, store: Store) -> None:
-        """Rule 9: nothing is decoded to list it."""
+        # Rule 9: nothing is decoded to list it.
         writer = Writer().begin(store).write(store, (DELTA, ROLLUP, SNAPSHOT))
         expected = [
             msgspec.structs.replace(entry, payload=b"") for entry in writer.entries.values()
@@ -39,7 +39,7 @@ class ListingClauses(ContractHooks):
         assert list(store.history(writer.key)) == expected[::-1]
 
     def test_history_is_limited(self, store: Store) -> None:
-        """Rule 9: to the newest ones; 0 is none."""
+        # Rule 9: to the newest ones; 0 is none.
         writer = Writer().begin(store, 5)
         assert self._seqs(store, writer, limit=0) == []
         assert self._seqs(store, writer, limit=2) == [5, 4]
@@ -47,7 +47,7 @@ class ListingClauses(ContractHooks):
         assert self._seqs(store, writer, limit=99) == [5, 4, 3, 2, 1]
 
     def test_history_is_paged(self, store: Store) -> None:
-        """Rule 9: ``before`` is where the page before ended, and is not listed again."""
+        # Rule 9: ``before`` is where the page before ended, and is not listed again.
         writer = Writer().begin(store, 5)
         assert self._seqs(store, writer, before=4) == [3, 2, 1]
         assert self._seqs(store, writer, limit=2, before=4) == [3, 2]
@@ -57,7 +57,7 @@ class ListingClauses(ContractHooks):
         assert self._seqs(store, writer, before=99) == [5, 4, 3, 2, 1]
 
     def test_history_does_not_change_while_it_is_read(self, store: Store) -> None:
-        """Rule 6: what is appended meanwhile is not listed, and appending does not wait."""
+        # Rule 6: what is appended meanwhile is not listed, and appending does not wait.
         writer = Writer().begin(store, 5)
         listed = store.history(writer.key)
         seqs = [next(listed).seq]
@@ -68,7 +68,7 @@ class ListingClauses(ContractHooks):
         assert self._seqs(store, writer) == [9, 8, 7, 6, 5, 4, 3, 2, 1]
 
     def test_reading_is_fine_while_history_is_read(self, store: Store) -> None:
-        """Rule 6: also another history, also of the same thread."""
+        # Rule 6: also another history, also of the same thread.
         writer = Writer().begin(store, 4)
         seen: list[int] = []
         for outer in store.history(writer.key):
@@ -79,7 +79,7 @@ class ListingClauses(ContractHooks):
         assert seen == [3, 2, 1, 2, 1, 1]
 
     def test_a_history_may_be_left_unread(self, store: Store) -> None:
-        """Rule 6: a reader that stops in the middle blocks no other call."""
+        # Rule 6: a reader that stops in the middle blocks no other call.
         writer = Writer().begin(store, 3)
         left = [store.history(writer.key) for _ in range(50)]
         assert [next(listed).seq for listed in left] == [3] * 50
@@ -87,7 +87,7 @@ class ListingClauses(ContractHooks):
         assert self._seqs(store, writer) == [4, 3, 2, 1]
 
     def test_runs_are_listed_newest_first(self, store: Store) -> None:
-        """Rule 9: in the order of their first commit, whatever their clocks and ids say."""
+        # Rule 9: in the order of their first commit, whatever their clocks and ids say.
         writer = Writer()
         starts = {1: 50, 2: 70, 3: 60, 4: 70, 5: 10, 6: 70}
         for number in (3, 6, 1, 4, 5, 2):
@@ -104,7 +104,7 @@ class ListingClauses(ContractHooks):
         assert len(store.runs(writer.key, limit=99)) == 6
 
     def test_a_later_record_of_a_run_replaces_the_earlier(self, store: Store) -> None:
-        """Rule 9: there is one record for each run, the newest committed."""
+        # Rule 9: there is one record for each run, the newest committed.
         writer = Writer().begin(store, 2)
         statuses: tuple[RunStatus, ...] = ("interrupted", "running", "completed")
         for status in statuses:
@@ -115,7 +115,7 @@ class ListingClauses(ContractHooks):
             assert [info.status for info in store.threads(writer.key.tenant)] == [status]
 
     def test_a_run_is_found_in_its_thread_only(self, store: Store) -> None:
-        """Rule 9: unknown ids, and those of other threads, are ``None``."""
+        # Rule 9: unknown ids, and those of other threads, are ``None``.
         writer = Writer().begin(store)
         other = Writer(a_key("another"), 2).begin(store)
         assert store.run(writer.key, writer.run.run_id) == writer.run
@@ -124,7 +124,7 @@ class ListingClauses(ContractHooks):
         assert store.run(a_key("nowhere"), writer.run.run_id) is None
 
     def test_a_run_is_found_by_its_input(self, store: Store) -> None:
-        """Rule 9: the newest that has it, however its record changes later, and after a crash."""
+        # Rule 9: the newest that has it, however its record changes later, and after a crash.
         writer = Writer()
         inputs = {1: "a", 2: "b", 3: "a", 4: "", 5: "c"}
         records = {
@@ -144,7 +144,7 @@ class ListingClauses(ContractHooks):
             assert seen.find_run(a_key("nowhere"), "a") is None
 
     def test_a_failure_belongs_to_one_run(self, store: Store) -> None:
-        """Rule 9: of one thread; it stays when other runs follow."""
+        # Rule 9: of one thread; it stays when other runs follow.
         writer = Writer().begin(store)
         other = Writer(a_key("another"), 2).begin(store)
         failed = msgspec.structs.replace(writer.run, status="failed")
@@ -160,7 +160,7 @@ class ListingClauses(ContractHooks):
         assert store.failure(other.key, other.run.run_id) is None
 
     def test_threads_are_listed_as_their_writers_said(self, store: Store) -> None:
-        """Rule 13: every field, with or without entries and records, and the last one counts."""
+        # Rule 13: every field, with or without entries and records, and the last one counts.
         writer = Writer().begin(store)
         waiting = ThreadInfo(
             key=writer.key,
@@ -188,7 +188,7 @@ class ListingClauses(ContractHooks):
             assert again.thread(writer.key) == waiting
 
     def test_a_line_says_which_workers_may_run_its_thread(self, store: Store) -> None:
-        """Rule 13: lane, time, worker and priority, in every list; 0 is the time of the store."""
+        # Rule 13: lane, time, worker and priority, in every list; 0 is the time of the store.
         writer = Writer().begin(store)
         line = msgspec.structs.replace(
             ThreadInfo.of(writer.run),
@@ -219,7 +219,7 @@ class ListingClauses(ContractHooks):
             assert again.thread(writer.key) == ThreadInfo.of(writer.run)
 
     def test_a_run_record_alone_does_not_change_what_a_thread_is(self, store: Store) -> None:
-        """Rule 13: a run that could not be loaded is recorded, and the thread still waits."""
+        # Rule 13: a run that could not be loaded is recorded, and the thread still waits.
         writer = Writer().begin(store)
         waiting = msgspec.structs.replace(
             ThreadInfo.of(writer.run), status="interrupted", questions=1
@@ -236,7 +236,7 @@ class ListingClauses(ContractHooks):
         assert list(store.threads(writer.key.tenant, status="failed")) == []
 
     def test_a_thread_with_nothing_but_runs_is_listed(self, store: Store) -> None:
-        """Rule 13: by the last record of the first batch that has any, until a writer says more."""
+        # Rule 13: by the last record of the first batch that has any, until a writer says more.
         writer = Writer()
         first, second = a_run(writer.key, 8), a_run(writer.key, 2, status="failed", ended_at=3)
         store.commit(writer.batch(runs=(first, second), thread=None))
@@ -247,7 +247,7 @@ class ListingClauses(ContractHooks):
         assert store.thread(writer.key) == ThreadInfo.of(writer.run)
 
     def test_a_thread_is_found_under_its_own_key_only(self, store: Store) -> None:
-        """Rules 5 and 13: not under another tenant, and not by a part of its name."""
+        # Rules 5 and 13: not under another tenant, and not by a part of its name.
         writer = Writer().begin(store)
         assert store.thread(writer.key) == ThreadInfo.of(writer.run)
         for other in (a_key("threads"), a_key("threa"), a_key(tenant="other"), a_key("nowhere")):
@@ -256,7 +256,7 @@ class ListingClauses(ContractHooks):
         assert store.thread(writer.key) is None
 
     def test_threads_are_listed_by_code_point(self, store: Store) -> None:
-        """Rule 9: not as some language sorts them."""
+        # Rule 9: not as some language sorts them.
         names = ["a", "B", "b", "A", "_", "a1", "a10", "a2", "\u00e9", "e", "z"]
         names += ["\uffff", "\U0001f3f0", "~", " "]
         for number, name in enumerate(names, 1):
@@ -264,7 +264,7 @@ class ListingClauses(ContractHooks):
         assert self._threads(store) == sorted(names)
 
     def test_threads_are_filtered_by_status(self, store: Store) -> None:
-        """Rule 9: by the status that the thread has now."""
+        # Rule 9: by the status that the thread has now.
         self._ten_threads(store)
         assert self._threads(store, status="failed") == ["1", "4", "7"]
         assert self._threads(store, status="interrupted") == ["2", "5", "8"]
@@ -272,7 +272,7 @@ class ListingClauses(ContractHooks):
         assert self._threads(store, status="sleeping") == []
 
     def test_threads_are_limited_after_filtering(self, store: Store) -> None:
-        """Rule 9: a limit counts what is left."""
+        # Rule 9: a limit counts what is left.
         self._ten_threads(store)
         assert self._threads(store, limit=0) == []
         assert self._threads(store, limit=3) == ["0", "1", "2"]
@@ -280,7 +280,7 @@ class ListingClauses(ContractHooks):
         assert self._threads(store, limit=2, status="failed", after="1") == ["4", "7"]
 
     def test_a_limit_may_be_any_number(self, store: Store) -> None:
-        """Rule 9: a limit below 0 means 0, and no limit is too large."""
+        # Rule 9: a limit below 0 means 0, and no limit is too large.
         self._ten_threads(store)
         writer = Writer(a_key("long")).begin(store, 5)
         for number in range(2, 5):
@@ -293,13 +293,13 @@ class ListingClauses(ContractHooks):
             assert self._counts(store, writer, limit) == everything
 
     def test_a_status_that_no_run_has_lists_nothing(self, store: Store) -> None:
-        """Rule 9: whatever its text is; nothing is folded or cut off."""
+        # Rule 9: whatever its text is; nothing is folded or cut off.
         self._ten_threads(store)
         for text in ("", "nonsense", "FAILED", "failed ", "failed\0", "fail%", "\0", "\ud800"):
             assert self._threads(store, status=cast("RunStatus", text)) == [], ascii(text)
 
     def test_threads_are_paged(self, store: Store) -> None:
-        """Rule 9: ``after`` is not listed again, and need not be there."""
+        # Rule 9: ``after`` is not listed again, and need not be there.
         self._ten_threads(store)
         assert self._threads(store, after="7") == ["8", "9"]
         assert self._threads(store, after="6~") == ["7", "8", "9"]
@@ -307,7 +307,7 @@ class ListingClauses(ContractHooks):
         assert self._threads(store, after="9") == []
 
     def test_a_manifest_is_kept_once(self, store: Store) -> None:
-        """Rule 9: the first one stored under a fingerprint stays."""
+        # Rule 9: the first one stored under a fingerprint stays.
         writer = Writer()
         payload = bytes(range(256))
         store.commit(writer.batch(manifest=("a" * 32, payload)))
@@ -332,7 +332,6 @@ class ListingClauses(ContractHooks):
         return [info.key.thread for info in found]
 
     def _counts(self, store: Store, writer: Writer, limit: int | None) -> list[int]:
-        """How much is listed in each way that has a limit."""
         return [
             len(list(store.history(writer.key, limit=limit))),
             len(store.entries(writer.key, limit=limit)),
@@ -342,7 +341,6 @@ class ListingClauses(ContractHooks):
         ]
 
     def _ten_threads(self, store: Store) -> None:
-        """Fill threads "0" to "9": running, failed, interrupted, running and so on."""
         statuses: tuple[RunStatus, ...] = ("running", "failed", "interrupted")
         for number in range(10):
             writer = Writer(a_key(str(9 - number)), number + 1).begin(store)
@@ -365,7 +363,7 @@ class RecencyClauses(ContractHooks):
     lists_by_commit = True
 
     def test_recent_threads_are_in_the_order_of_commits(self, store: Store) -> None:
-        """Rule 9: whatever their clocks, ids and names say. Steps and pruning move nothing."""
+        # Rule 9: whatever their clocks, ids and names say. Steps and pruning move nothing.
         writers = self._begun(store, "mca", starts=(9, 1, 5))
         assert self._names(store.recent_threads("tenant")) == ["a", "c", "m"]
         self._tell(store, writers["m"], "interrupted")
@@ -379,7 +377,7 @@ class RecencyClauses(ContractHooks):
             assert self._names(again.recent_threads("tenant")) == ["a", "m", "c"]
 
     def test_recent_threads_are_listed_by_status(self, store: Store) -> None:
-        """Rule 9: that of the line as it is now."""
+        # Rule 9: that of the line as it is now.
         writers = self._begun(store, "abcd")
         self._tell(store, writers["a"], "failed")
         self._tell(store, writers["c"], "failed")
@@ -390,7 +388,7 @@ class RecencyClauses(ContractHooks):
         assert self._names(store.recent_threads("tenant", status="failed")) == ["c"]
 
     def test_threads_are_listed_by_when_they_wake(self, store: Store) -> None:
-        """Rule 9: those that sleep, and up to a time if one is given."""
+        # Rule 9: those that sleep, and up to a time if one is given.
         writers = self._begun(store, "dabc")
         for name, wake_at in (("a", 300), ("b", 100), ("c", 200), ("d", 200)):
             self._tell(store, writers[name], "sleeping", wake_at)
@@ -402,7 +400,7 @@ class RecencyClauses(ContractHooks):
         assert self._paged(partial(store.waking_threads, "tenant", limit=1)) == ["b", "d", "a"]
 
     def test_runs_of_a_tenant_are_in_the_order_of_commits(self, store: Store) -> None:
-        """Rule 9: of their first commit. A later record changes a run and does not move it."""
+        # Rule 9: of their first commit. A later record changes a run and does not move it.
         starts = (9, 1, 5, 3) if self.lists_by_commit else (1, 2, 3, 4)
         writers = self._begun(store, "mca", starts=starts[:3])
         second = a_run(writers["m"].key, 77, started_at=starts[3])
@@ -419,7 +417,7 @@ class RecencyClauses(ContractHooks):
             assert again.recent_runs("tenant").items == runs
 
     def test_lists_of_a_tenant_are_paged(self, store: Store) -> None:
-        """Rule 9: each item once, also if something is committed between two pages."""
+        # Rule 9: each item once, also if something is committed between two pages.
         self._begun(store, "abcde")
         for limit in (1, 2, 3, 5, 9):
             threads_of = partial(store.recent_threads, "tenant", limit=limit)
@@ -443,7 +441,7 @@ class RecencyClauses(ContractHooks):
                 store.recent_runs("tenant", after=text)
 
     def test_lists_of_a_tenant_have_what_is_there(self, store: Store) -> None:
-        """Rules 5 and 10: nothing of another tenant, and nothing that was deleted."""
+        # Rules 5 and 10: nothing of another tenant, and nothing that was deleted.
         writers = self._begun(store, "ab")
         other = Writer(a_key("c", "other"), 9).begin(store)
         for name in "ab":
@@ -476,7 +474,6 @@ class RecencyClauses(ContractHooks):
     def _tell(
         self, store: Store, writer: Writer, status: RunStatus, wake_at: int | None = None
     ) -> None:
-        """Commit a record of the writer's run, with the line of its thread."""
         self._wait()
         record = a_run(
             writer.key,

@@ -1,4 +1,4 @@
-"""The clauses on reading: chains, the results that come with the head, and following a log."""
+"""The clauses on reading: chains, the results coming with the head, and following a log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LONG = ((DELTA,) * 4 + (ROLLUP,)) * 5 + (SNAPSHOT, ROLLUP) + ((DELTA,) * 2 + (RO
 
 
 def check_reads(store: Store, writer: Writer) -> None:
-    """Assert that every checkpoint that is left reads back, with its chain and its state."""
+    """Assert every remaining checkpoint reads back, with its chain and its state."""
     for seq in writer.entries:
         chain = store.read(writer.key, seq)
         assert chain is not None, f"seq {seq} is not there"
@@ -51,7 +51,7 @@ class ReadingClauses(ContractHooks):
     """Rules 7 and 8."""
 
     def test_a_snapshot_is_read_alone(self, store: Store) -> None:
-        """Rule 7: nothing before a snapshot is needed."""
+        # Rule 7: nothing before a snapshot is needed.
         writer = Writer().begin(store, 3)
         entry = writer.append(store, SNAPSHOT)
         chain = store.read(writer.key)
@@ -59,33 +59,33 @@ class ReadingClauses(ContractHooks):
         assert chain.entries == (entry,)
 
     def test_a_delta_is_read_with_all_from_its_snapshot_on(self, store: Store) -> None:
-        """Rule 7: oldest first; the last is the checkpoint."""
+        # Rule 7: oldest first; the last is the checkpoint.
         writer = Writer().begin(store, 4)
         chain = store.read(writer.key)
         assert chain is not None
         assert [entry.seq for entry in chain.entries] == [1, 2, 3, 4]
 
     def test_a_rollup_stands_for_the_deltas_before_it(self, store: Store) -> None:
-        """Rule 7: snapshot, rollups, deltas after the newest rollup."""
+        # Rule 7: snapshot, rollups, deltas after the newest rollup.
         writer = Writer().begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA, ROLLUP, DELTA))
         chain = store.read(writer.key)
         assert chain is not None
         assert [entry.seq for entry in chain.entries] == [1, 4, 6, 7]
 
     def test_every_older_checkpoint_is_read_as_it_was(self, store: Store) -> None:
-        """Rule 7: what came later does not show."""
+        # Rule 7: what came later does not show.
         writer = Writer().begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA, SNAPSHOT, DELTA))
         check_reads(store, writer)
 
     def test_a_long_history_is_read_at_every_seq(self, store: Store) -> None:
-        """Rule 7: with many rollups and several snapshots."""
+        # Rule 7: with many rollups and several snapshots.
         writer = Writer().begin(store).write(store, LONG * 3)
         check_reads(store, writer)
         with self.reopened(store) as again:
             check_reads(again, writer)
 
     def test_a_fork_is_read_from_where_it_branched_off(self, store: Store) -> None:
-        """Rule 7: a fork is a snapshot whose parent is further back."""
+        # Rule 7: a fork is a snapshot whose parent is further back.
         writer = Writer().begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA))
         fork = writer.append(store, at=2, source="fork")
         kinds: tuple[Kind, ...] = (DELTA, ROLLUP, DELTA)
@@ -96,7 +96,7 @@ class ReadingClauses(ContractHooks):
         check_reads(store, writer)
 
     def test_many_threads_are_read_as_each_by_itself(self, store: Store) -> None:
-        """Rule 7, if the store has ``read_many``: the same chains, results and records."""
+        # Rule 7, if the store has ``read_many``: the same chains, results and records.
         if store.read_many is None:
             return
         long = Writer(a_key("long \U0001f3f0"), 1).begin(store).write(store, LONG)
@@ -119,7 +119,7 @@ class ReadingClauses(ContractHooks):
         assert store.read_many([]) == {}
 
     def test_a_head_is_opened_with_the_record_of_its_run(self, store: Store) -> None:
-        """Rule 7: the chain that ``read`` finds, and the record that ``run`` finds, if any."""
+        # Rule 7: the chain that ``read`` finds, and the record that ``run`` finds, if any.
         short = Writer(a_key("short")).begin(store)
         store.commit(short.batch(results=(a_result(1, "a"), a_result(1, "b"))))
         cut = Writer(a_key("cut"), 2).begin(store).write(store, LONG)
@@ -138,7 +138,7 @@ class ReadingClauses(ContractHooks):
         assert store.open(a_key("missing")) is None
 
     def test_a_head_and_its_record_are_of_one_moment(self, store: Store) -> None:
-        """Rule 6: a reader beside a writer finds no head with the record of another."""
+        # Rule 6: a reader beside a writer finds no head with the record of another.
         writer, done = Writer().begin(store), Event()
 
         def step(number: int) -> None:
@@ -165,14 +165,14 @@ class ReadingClauses(ContractHooks):
         assert [each for each in reader.result() if str(each[0]) != each[1]] == []
 
     def test_missing_item_is_none(self, store: Store) -> None:
-        """Rule 7: below the first and above the head there is nothing."""
+        # Rule 7: below the first and above the head there is nothing.
         writer = Writer().begin(store, 3)
         for seq in (-1, 0, 4, 5, 10**9):
             assert store.read(writer.key, seq) is None
         assert store.read(a_key("another"), 1) is None
 
     def test_a_checkpoint_is_located_by_its_id(self, store: Store) -> None:
-        """Rule 7: in its own thread, whatever its kind."""
+        # Rule 7: in its own thread, whatever its kind.
         writer = Writer().begin(store).write(store, (DELTA, ROLLUP, SNAPSHOT, DELTA))
         other = Writer(a_key("another"), 2).begin(store, 2)
         for entry in writer.entries.values():
@@ -183,7 +183,7 @@ class ReadingClauses(ContractHooks):
         assert store.locate(a_key("nowhere"), make_id(1)) is None
 
     def test_head_is_the_newest_entry_without_its_payload(self, store: Store) -> None:
-        """Rule 7: whatever wrote it, whatever its kind, and also when read again."""
+        # Rule 7: whatever wrote it, whatever its kind, and also when read again.
         writer = Writer()
         assert store.head(writer.key) is None
         writer.begin(store, 2)
@@ -199,7 +199,7 @@ class ReadingClauses(ContractHooks):
             seen.close()
 
     def test_results_are_read_without_the_chain(self, store: Store) -> None:
-        """Rule 8: as they come with the head: replaced, held, and ended with the step."""
+        # Rule 8: as they come with the head: replaced, held, and ended with the step.
         writer = Writer()
         assert list(store.results(writer.key)) == []
         writer.begin(store, 2)
@@ -213,7 +213,7 @@ class ReadingClauses(ContractHooks):
         assert list(store.results(writer.key)) == []
 
     def test_a_state_is_read_without_results(self, store: Store) -> None:
-        """Rules 7 and 8: of every checkpoint the chain, of the head too without its results."""
+        # Rules 7 and 8: of every checkpoint the chain, of the head too without its results.
         writer = Writer().begin(store).write(store, (DELTA, ROLLUP, DELTA))
         assert store.read_state(a_key("missing")) is None
         store.commit(writer.batch(results=(a_result(writer.head),)))
@@ -226,7 +226,7 @@ class ReadingClauses(ContractHooks):
         assert store.read_state(writer.key, writer.head + 1) is None
 
     def test_results_are_counted_by_their_task(self, store: Store) -> None:
-        """Rule 8: a task and its items, not others whose names begin alike; ended with the step."""
+        # Rule 8: a task and its items, not others whose names begin alike; ended with the step.
         writer = Writer()
         assert store.count_results(writer.key, "2:a") == 0
         writer.begin(store, 2)
@@ -247,7 +247,7 @@ class ReadingClauses(ContractHooks):
         assert store.count_results(writer.key, "2:a") == 0
 
     def test_results_come_with_the_head(self, store: Store) -> None:
-        """Rule 8: those of one commit and of several."""
+        # Rule 8: those of one commit and of several.
         writer = Writer().begin(store, 2)
         results = [a_result(2, f"task {number}") for number in range(5)]
         store.commit(writer.batch(results=tuple(results[:2])))
@@ -257,14 +257,14 @@ class ReadingClauses(ContractHooks):
         assert self._results(store, writer, 2) == results
 
     def test_results_come_with_no_older_checkpoint(self, store: Store) -> None:
-        """Rule 8: only the chain of the head has results."""
+        # Rule 8: only the chain of the head has results.
         writer = Writer().begin(store, 3)
         store.commit(writer.batch(results=(a_result(3),)))
         assert self._results(store, writer, 1) == []
         assert self._results(store, writer, 2) == []
 
     def test_results_end_with_the_step(self, store: Store) -> None:
-        """Rule 8: once the step is committed they are gone, from every checkpoint."""
+        # Rule 8: once the step is committed they are gone, from every checkpoint.
         sources = [source for source in get_args(Source) if source not in HOLDING]
         assert len(sources) >= 4
         for number, source in enumerate(sources, 1):
@@ -275,7 +275,7 @@ class ReadingClauses(ContractHooks):
             assert self._results(store, writer, 2) == []
 
     def test_results_outlast_what_holds_the_step(self, store: Store) -> None:
-        """Rule 8: a takeover, an answer or a wake-up does not repeat what was finished."""
+        # Rule 8: a takeover, an answer or a wake-up does not repeat what was finished.
         for number, source in enumerate(sorted(HOLDING), 1):
             writer = Writer(a_key(source), number).begin(store, 2)
             store.commit(writer.batch(results=(a_result(2, "first"),)))
@@ -291,7 +291,7 @@ class ReadingClauses(ContractHooks):
             assert self._results(store, writer) == []
 
     def test_a_later_result_of_a_task_replaces_the_earlier(self, store: Store) -> None:
-        """Rule 8: under the same head, under a later one, in company; each task is there once."""
+        # Rule 8: under the same head, under a later one, in company; each task is there once.
         writer = Writer().begin(store, 2)
         store.commit(writer.batch(results=(a_result(2, "a", b"1"), a_result(2, "b", b"1"))))
         store.commit(writer.batch(results=(a_result(2, "a", b"22"),)))
@@ -308,7 +308,7 @@ class ReadingClauses(ContractHooks):
             assert self._results(again, writer) == expected
 
     def test_adding_results_costs_what_is_added_and_not_what_is_there(self, store: Store) -> None:
-        """Rule 8: 128 onto 10,000 of the same head; a wide step must not cost its square."""
+        # Rule 8: 128 onto 10,000 of the same head; a wide step must not cost its square.
         few, many = Writer(a_key("few"), 1).begin(store, 2), Writer(a_key("many"), 2).begin(store)
         for number in range(10):
             results = (a_result(1, f"task {number * 1000 + each}") for each in range(1000))
@@ -334,7 +334,7 @@ class ReadingClauses(ContractHooks):
         return perf_counter() - begun
 
     def test_results_outlast_a_crash(self, store: Store) -> None:
-        """Rules 3 and 8: that is what they are for."""
+        # Rules 3 and 8: that is what they are for.
         writer = Writer().begin(store, 2)
         store.commit(writer.batch(results=(a_result(2),)))
         writer.append(store, source="sleep")
@@ -357,7 +357,7 @@ class FollowingClauses(ContractHooks):
     """Rules 4, 6, 9 and 11, for ``entries``."""
 
     def test_entries_are_read_oldest_first_with_payloads(self, store: Store) -> None:
-        """Rules 4 and 9: every one once, whatever its kind, past any page that a store may have."""
+        # Rules 4 and 9: every one once, whatever its kind, past any page that a store may have.
         writer = Writer().begin(store, 150).write(store, MIXED)
         writer.append(store, at=2, source="fork")
         assert list(store.entries(writer.key)) == list(writer.entries.values())
@@ -365,7 +365,7 @@ class FollowingClauses(ContractHooks):
             assert list(again.entries(writer.key)) == list(writer.entries.values())
 
     def test_entries_of_one_batch_are_read_apart(self, store: Store) -> None:
-        """Rule 9: how they were committed does not show, nor what was committed with them."""
+        # Rule 9: how they were committed does not show, nor what was committed with them.
         writer = Writer().begin(store)
         batch = writer.batch(
             *(an_entry(seq) for seq in range(2, 9)),
@@ -378,7 +378,7 @@ class FollowingClauses(ContractHooks):
         assert list(store.entries(writer.key, after=3, limit=2)) == list(batch.entries[2:4])
 
     def test_entries_are_read_from_above_a_seq(self, store: Store) -> None:
-        """Rule 9: ``after`` is where the page before ended, and is not read again."""
+        # Rule 9: ``after`` is where the page before ended, and is not read again.
         writer = Writer().begin(store, 5)
         assert self._followed(store, writer, 0) == [1, 2, 3, 4, 5]
         assert self._followed(store, writer, 3) == [4, 5]
@@ -387,7 +387,7 @@ class FollowingClauses(ContractHooks):
             assert self._followed(store, writer, after) == []
 
     def test_entries_are_limited(self, store: Store) -> None:
-        """Rule 9: to the oldest ones; 0 is none."""
+        # Rule 9: to the oldest ones; 0 is none.
         writer = Writer().begin(store, 5)
         assert self._followed(store, writer, 0, 0) == []
         assert self._followed(store, writer, 0, 2) == [1, 2]
@@ -396,7 +396,7 @@ class FollowingClauses(ContractHooks):
         assert self._followed(store, writer, 0, 99) == [1, 2, 3, 4, 5]
 
     def test_entries_are_those_of_one_thread(self, store: Store) -> None:
-        """Rule 5: not of another thread, nor of the same name for another tenant."""
+        # Rule 5: not of another thread, nor of the same name for another tenant.
         writer = Writer(a_key("shared", "ours"), 1).begin(store, 2)
         Writer(a_key("shared", "theirs"), 2).begin(store, 4)
         Writer(a_key("shared2", "ours"), 3).begin(store, 4)
@@ -404,7 +404,7 @@ class FollowingClauses(ContractHooks):
         assert list(store.entries(a_key("nowhere", "ours"))) == []
 
     def test_entries_are_read_as_pruning_left_them(self, store: Store) -> None:
-        """Rule 11: what was dropped is not there; what was rewritten is a snapshot."""
+        # Rule 11: what was dropped is not there; what was rewritten is a snapshot.
         writer = Writer().begin(store).write(store, MIXED)
         writer.prune(store, 3)
         kept = list(writer.entries.values())
@@ -415,7 +415,7 @@ class FollowingClauses(ContractHooks):
         assert kept[0].kind == SNAPSHOT
 
     def test_what_is_followed_beside_a_writer_is_every_entry_once(self, store: Store) -> None:
-        """Rule 6: a follower sees each entry after the last seq, in order, as written."""
+        # Rule 6: a follower sees each entry after the last seq, in order, as written.
         writer = Writer().begin(store)
         done = Event()
         with ThreadPoolExecutor(2) as pool:

@@ -29,7 +29,7 @@ class RemovingClauses(ContractHooks):
     """Rules 10, 11 and 12."""
 
     def test_deleting_leaves_no_entry(self, store: Store) -> None:
-        """Rule 10: nothing is read, listed or located."""
+        # Rule 10: nothing is read, listed or located.
         writer = self._full_thread(store)
         assert store.delete(writer.key) is True
         assert store.read(writer.key) is None
@@ -38,7 +38,7 @@ class RemovingClauses(ContractHooks):
         assert store.locate(writer.key, writer.entries[1].id) is None
 
     def test_deleting_leaves_no_run(self, store: Store) -> None:
-        """Rule 10: nor is the thread listed."""
+        # Rule 10: nor is the thread listed.
         writer = self._full_thread(store)
         store.delete(writer.key)
         assert list(store.runs(writer.key)) == []
@@ -46,13 +46,13 @@ class RemovingClauses(ContractHooks):
         assert list(store.threads(writer.key.tenant)) == []
 
     def test_deleting_leaves_no_failure(self, store: Store) -> None:
-        """Rule 10: why it failed is part of the thread."""
+        # Rule 10: why it failed is part of the thread.
         writer = self._full_thread(store)
         store.delete(writer.key)
         assert store.failure(writer.key, writer.run.run_id) is None
 
     def test_deleting_leaves_no_result(self, store: Store) -> None:
-        """Rule 10: a thread of the same name begins without them."""
+        # Rule 10: a thread of the same name begins without them.
         writer = self._full_thread(store)
         store.delete(writer.key)
         again = Writer(writer.key, 2)
@@ -62,14 +62,14 @@ class RemovingClauses(ContractHooks):
         assert chain.results == ()
 
     def test_deleting_nothing_says_so(self, store: Store) -> None:
-        """Rule 10: ``False`` if there was no thread, also the second time."""
+        # Rule 10: ``False`` if there was no thread, also the second time.
         writer = self._full_thread(store)
         assert store.delete(a_key("nowhere")) is False
         assert store.delete(writer.key) is True
         assert store.delete(writer.key) is False
 
     def test_deleting_at_the_head_that_is_there(self, store: Store) -> None:
-        """Rule 10: the fence accepts a writer that knows the head; the head of nothing is 0."""
+        # Rule 10: the fence accepts a writer that knows the head; the head of nothing is 0.
         writer = self._full_thread(store)
         assert store.delete(writer.key, head=writer.head) is True
         assert store.read(writer.key) is None
@@ -79,7 +79,7 @@ class RemovingClauses(ContractHooks):
         assert list(store.runs(writer.key)) == []
 
     def test_deleting_is_refused_when_the_head_moved(self, store: Store) -> None:
-        """Rule 10: ``Conflict``, and nothing is changed."""
+        # Rule 10: ``Conflict``, and nothing is changed.
         writer = self._full_thread(store)
         before = everything_of(store, writer.key)
         for head in (writer.head - 1, writer.head + 1, 0):
@@ -96,7 +96,7 @@ class RemovingClauses(ContractHooks):
         assert caught.value.head == 0
 
     def test_deleting_is_refused_when_the_head_is_another_entry(self, store: Store) -> None:
-        """Rule 10: a thread that was deleted and begun again has the seq, but not the id."""
+        # Rule 10: a thread that was deleted and begun again has the seq, but not the id.
         old = self._full_thread(store)
         last = old.entries[old.head].id
         store.delete(old.key)
@@ -113,14 +113,14 @@ class RemovingClauses(ContractHooks):
         assert store.delete(writer.key, head=writer.head, head_id=newest) is True
 
     def test_a_thread_with_only_records_is_deleted(self, store: Store) -> None:
-        """Rule 10: it was there, though nothing was saved."""
+        # Rule 10: it was there, though nothing was saved.
         writer = Writer()
         store.commit(writer.batch(runs=(writer.run,)))
         assert store.delete(writer.key) is True
         assert list(store.runs(writer.key)) == []
 
     def test_deleting_leaves_other_threads_alone(self, store: Store) -> None:
-        """Rule 10: also those whose names begin alike."""
+        # Rule 10: also those whose names begin alike.
         writer = self._full_thread(store)
         names = ("thread2", "threa", "thread/", "THREAD", "thread%", "%", "t_read")
         others = [
@@ -133,7 +133,7 @@ class RemovingClauses(ContractHooks):
         assert len(store.threads(writer.key.tenant)) == len(names)
 
     def test_a_writer_of_a_deleted_thread_is_refused(self, store: Store) -> None:
-        """Rule 10: it cannot bring the thread back."""
+        # Rule 10: it cannot bring the thread back.
         writer = self._full_thread(store)
         store.delete(writer.key)
         for batch in (
@@ -148,7 +148,7 @@ class RemovingClauses(ContractHooks):
         assert list(store.threads(writer.key.tenant)) == []
 
     def test_a_deleted_thread_may_begin_anew(self, store: Store) -> None:
-        """Rule 10: from seq 1, with nothing of what was."""
+        # Rule 10: from seq 1, with nothing of what was.
         deleted = self._full_thread(store)
         store.delete(deleted.key)
         writer = Writer(deleted.key, 2).begin(store, 2)
@@ -157,7 +157,7 @@ class RemovingClauses(ContractHooks):
         assert list(store.runs(writer.key)) == [writer.run]
 
     def test_pruning_drops_what_is_below_the_cut(self, store: Store) -> None:
-        """Rule 11: and nothing else; it says how many."""
+        # Rule 11: and nothing else; it says how many.
         writer = self._waves(store)
         dropped = [writer.entries[seq] for seq in (1, 2, 3)]
         assert writer.prune(store, 4) == 3
@@ -169,7 +169,7 @@ class RemovingClauses(ContractHooks):
         assert store.locate(writer.key, writer.entries[4].id) == 4
 
     def test_what_is_left_is_read_back_right_at_any_cut(self, store: Store) -> None:
-        """Rule 11: at a snapshot, at a rollup, between them."""
+        # Rule 11: at a snapshot, at a rollup, between them.
         for number in range(1, 15):
             writer = self._waves(store, f"cut at {number}", number)
             limit = writer.entries[writer.head].roll_seq
@@ -177,7 +177,7 @@ class RemovingClauses(ContractHooks):
             check_reads(store, writer)
 
     def test_pruning_again_goes_on_from_there(self, store: Store) -> None:
-        """Rule 11: cut by cut; a cut below the first entry drops nothing."""
+        # Rule 11: cut by cut; a cut below the first entry drops nothing.
         writer = self._waves(store)
         for cut in (1, 2, 3, 3, 6, 9, 12):
             writer.prune(store, cut)
@@ -186,7 +186,7 @@ class RemovingClauses(ContractHooks):
         check_reads(store, writer)
 
     def test_a_live_writer_goes_on_over_a_pruning(self, store: Store) -> None:
-        """Rule 11: with pointers to what is gone, through deltas, rollups and snapshots."""
+        # Rule 11: with pointers to what is gone, through deltas, rollups and snapshots.
         for number in range(1, 15):
             writer = self._waves(store, f"cut at {number}", number)
             writer.prune(store, min(number, writer.entries[writer.head].roll_seq))
@@ -196,7 +196,7 @@ class RemovingClauses(ContractHooks):
                 check_reads(store, writer)
 
     def test_a_rewritten_entry_is_a_snapshot_from_then_on(self, store: Store) -> None:
-        """Rule 11: with its note, though nothing is dropped; what it cannot replace is ignored."""
+        # Rule 11: with its note, though nothing is dropped; what it cannot replace is ignored.
         writer = Writer().begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA))
         snapshot = msgspec.structs.replace(writer.rewrite(4)[0], note="rewritten")
         stray = an_entry(0, id=make_id(99))
@@ -207,7 +207,7 @@ class RemovingClauses(ContractHooks):
         assert [entry.seq for entry in store.history(writer.key)] == [5, 4, 3, 2, 1]
 
     def test_pruning_is_refused_when_the_head_moved(self, store: Store) -> None:
-        """Rule 11: ``Conflict``, and nothing is changed."""
+        # Rule 11: ``Conflict``, and nothing is changed.
         writer = self._waves(store)
         before = everything_of(store, writer.key)
         for head in (writer.head - 1, writer.head + 1, 0):
@@ -219,7 +219,7 @@ class RemovingClauses(ContractHooks):
         assert everything_of(store, writer.key) == before
 
     def test_pruning_above_what_a_writer_may_roll_up_is_refused(self, store: Store) -> None:
-        """Rule 11: nothing above the head's ``roll_seq`` is cut or rewritten, least the head."""
+        # Rule 11: nothing above the head's ``roll_seq`` is cut or rewritten, least the head.
         writer = Writer().begin(store).write(store, (DELTA, ROLLUP, DELTA, DELTA))
         before = everything_of(store, writer.key)
         for cut in (4, 5, 6, 99):
@@ -231,7 +231,7 @@ class RemovingClauses(ContractHooks):
         assert everything_of(store, writer.key) == before
 
     def test_pruning_leaves_runs_failures_and_results(self, store: Store) -> None:
-        """Rule 11: only entries are dropped."""
+        # Rule 11: only entries are dropped.
         writer = self._waves(store)
         failed = a_run(writer.key, 50, status="failed")
         store.commit(
@@ -247,7 +247,7 @@ class RemovingClauses(ContractHooks):
         assert after["results"] == [a_result(writer.head)]
 
     def test_the_fence_holds_after_pruning(self, store: Store) -> None:
-        """Rules 1 and 11: a seq that was dropped stays taken."""
+        # Rules 1 and 11: a seq that was dropped stays taken.
         writer = self._waves(store)
         writer.prune(store, 10)
         for seq in (1, 4, 10, writer.head):
@@ -258,7 +258,7 @@ class RemovingClauses(ContractHooks):
         check_reads(store, writer)
 
     def test_history_is_paged_after_pruning(self, store: Store) -> None:
-        """Rules 9 and 11: ``before`` is a seq, not a place in the list."""
+        # Rules 9 and 11: ``before`` is a seq, not a place in the list.
         writer = self._waves(store)
         writer.prune(store, 10)
         found = [entry.seq for entry in store.history(writer.key, before=13, limit=2)]
@@ -268,7 +268,7 @@ class RemovingClauses(ContractHooks):
         assert list(store.history(writer.key, before=5)) == []
 
     def test_a_closed_store_is_unavailable(self, store: Store) -> None:
-        """Rule 12: for every method; closing again does nothing."""
+        # Rule 12: for every method; closing again does nothing.
         writer = self._full_thread(store)
         store.close()
         for name, call in self._calls(store, writer).items():
@@ -308,7 +308,6 @@ class RemovingClauses(ContractHooks):
         }
 
     def _full_thread(self, store: Store) -> Writer:
-        """A thread that has everything that a thread can have."""
         writer = Writer().begin(store).write(store, (DELTA, ROLLUP, DELTA))
         failed = msgspec.structs.replace(writer.run, status="failed")
         failure = a_failure(failed.run_id)

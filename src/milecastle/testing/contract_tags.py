@@ -1,4 +1,4 @@
-"""The clauses on tags, for stores that list threads by tag; others skip them."""
+"""The clauses on tags, for stores listing threads by tag; others skip them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def change(
 
 
 def names(found: Sequence[ThreadInfo]) -> list[str]:
-    """The names of the threads of a page."""
+    """The names of a page's threads."""
     return [info.key.thread for info in found]
 
 
@@ -51,7 +51,7 @@ class TagClauses(ContractHooks):
     """Rule 14."""
 
     def test_tags_come_with_the_commit_of_a_run(self, store: Store) -> None:
-        """Rule 14: they are read by thread, and the thread is found by each of them."""
+        # Rule 14: they are read by thread, and the thread is found by each of them.
         tags = tags_of(store)
         writer = tagged(store, "a", "blue", "red")
         assert dict(tags.of("tenant", ["a", "b"])) == {"a": ("blue", "red")}
@@ -60,7 +60,7 @@ class TagClauses(ContractHooks):
         assert list(tags.threads("tenant", "green")) == []
 
     def test_tags_are_added_and_removed(self, store: Store) -> None:
-        """Rule 14: one that is there, or is not there, makes no difference."""
+        # Rule 14: one that is there, or is not there, makes no difference.
         tags = tags_of(store)
         writer = tagged(store, "a", "blue")
         line = store.thread(writer.key)
@@ -76,7 +76,7 @@ class TagClauses(ContractHooks):
         assert store.thread(writer.key) == line
 
     def test_nothing_else_changes_tags(self, store: Store) -> None:
-        """Rule 14: not a step, not a line, not pruning."""
+        # Rule 14: not a step, not a line, not pruning.
         tags = tags_of(store)
         writer = tagged(store, "a", "blue").write(store, (DELTA, ROLLUP, DELTA))
         writer.prune(store, 3)
@@ -86,7 +86,7 @@ class TagClauses(ContractHooks):
         assert [info.status for info in tags.threads("tenant", "blue")] == ["completed"]
 
     def test_tagged_threads_are_listed_by_code_point(self, store: Store) -> None:
-        """Rule 9: from above ``after``, as many as asked for, and none that lacks the tag."""
+        # Rule 9: from above ``after``, as many as asked for, and none that lacks the tag.
         tags = tags_of(store)
         for number, thread in enumerate(("b", "a", "Z", "\u00e9", "c"), 1):
             tagged(store, thread, *(() if thread == "b" else ("blue",)), number=number)
@@ -101,7 +101,7 @@ class TagClauses(ContractHooks):
         assert len(tags.threads("tenant", "blue", limit=2**70)) == 4
 
     def test_tags_are_compared_by_code_point(self, store: Store) -> None:
-        """Rule 5: nothing is folded, normalised or cut off; what cannot exist is not found."""
+        # Rule 5: nothing is folded, normalised or cut off; what cannot exist is not found.
         tags = tags_of(store)
         for number, tag in enumerate(HARD_TAGS, 1):
             tagged(store, f"{number:03}", tag, number=number)
@@ -115,7 +115,7 @@ class TagClauses(ContractHooks):
         assert dict(tags.of("tenant", [])) == {}
 
     def test_tags_belong_to_one_tenant(self, store: Store) -> None:
-        """Rule 5: a thread of the same name, and a tag of the same name, of another are others."""
+        # Rule 5: a thread of the same name, and a tag of the same name, of another are others.
         tags = tags_of(store)
         ours = tagged(store, "a", "blue", tenant="ours")
         tagged(store, "a", "red", number=2, tenant="theirs")
@@ -128,7 +128,7 @@ class TagClauses(ContractHooks):
         assert dict(tags.of("theirs", ["a"])) == {"a": ("red",)}
 
     def test_a_refused_batch_changes_no_tag(self, store: Store) -> None:
-        """Rule 1: the fence is that of every batch."""
+        # Rule 1: the fence is that of every batch.
         tags = tags_of(store)
         writer = tagged(store, "a", "blue")
         outdated = writer.batch(tags=TagChange(("red",), ("blue",)))
@@ -139,7 +139,7 @@ class TagClauses(ContractHooks):
         assert names(tags.threads("tenant", "red")) == []
 
     def test_tags_outlast_a_crash(self, store: Store) -> None:
-        """Rule 3."""
+        # Rule 3.
         tags_of(store)
         change(store, tagged(store, "a", "blue", "red"), ["green"], ["red"])
         with self.reopened(store) as found:
@@ -148,7 +148,7 @@ class TagClauses(ContractHooks):
             assert names(again.threads("tenant", "green")) == ["a"]
 
     def test_deleting_removes_tags(self, store: Store) -> None:
-        """Rule 10: a thread that is created again under this name has none of them."""
+        # Rule 10: a thread that is created again under this name has none of them.
         tags = tags_of(store)
         store.delete(tagged(store, "a", "blue").key)
         assert dict(tags.of("tenant", ["a"])) == {}
@@ -158,7 +158,7 @@ class TagClauses(ContractHooks):
         assert names(tags.threads("tenant", "blue")) == []
 
     def test_a_thread_without_a_line_gets_no_tags(self, store: Store) -> None:
-        """Rule 14: neither now, nor when it has one."""
+        # Rule 14: neither now, nor when it has one.
         tags = tags_of(store)
         writer = Writer(a_key("a"))
         change(store, writer, ["blue"])
@@ -172,7 +172,7 @@ class TagClauses(ContractHooks):
         assert names(tags.threads("tenant", "blue")) == ["a"]
 
     def test_a_closed_store_lists_no_tags(self, store: Store) -> None:
-        """Rule 12."""
+        # Rule 12.
         tags = tags_of(store)
         tagged(store, "a", "blue")
         store.close()

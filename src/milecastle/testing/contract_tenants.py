@@ -17,7 +17,7 @@ from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_res
 
 
 def calls_with(store: Store, key: Any, writer: Writer) -> dict[str, Callable[[], object]]:
-    """Every call of a store that names a thread, with this for a key."""
+    """Every call of a store naming a thread, with this for a key."""
     run_id, batch = writer.run.run_id, msgspec.structs.replace(writer.batch(), key=key)
     calls: dict[str, Callable[[], object]] = {
         "commit": lambda: store.commit(batch),
@@ -59,7 +59,7 @@ class TenantClauses(ContractHooks):
     """Rule 5."""
 
     def test_a_thread_of_the_same_name_belongs_to_each_tenant(self, store: Store) -> None:
-        """Rule 5: both are written and read apart."""
+        # Rule 5: both are written and read apart.
         ours, theirs = self._two_tenants(store)
         assert ours.head == 2
         assert theirs.head == 3
@@ -67,7 +67,7 @@ class TenantClauses(ContractHooks):
         check_reads(store, theirs)
 
     def test_nothing_of_another_tenant_is_found(self, store: Store) -> None:
-        """Rule 5: neither checkpoints, nor runs, nor failures, nor results, nor manifests."""
+        # Rule 5: neither checkpoints, nor runs, nor failures, nor results, nor manifests.
         ours, theirs = self._two_tenants(store)
         assert store.locate(ours.key, theirs.entries[1].id) is None
         assert store.run(ours.key, theirs.run.run_id) is None
@@ -81,14 +81,14 @@ class TenantClauses(ContractHooks):
         assert chain.results == ()
 
     def test_a_manifest_of_another_tenant_is_not_in_the_way(self, store: Store) -> None:
-        """Rule 5: who stored first under a fingerprint decides for his own tenant only."""
+        # Rule 5: who stored first under a fingerprint decides for his own tenant only.
         ours, theirs = self._two_tenants(store)
         store.commit(ours.batch(manifest=("b" * 32, b"ours")))
         assert store.manifest(ours.key, "b" * 32) == b"ours"
         assert store.manifest(theirs.key, "b" * 32) == b"theirs"
 
     def test_threads_are_listed_for_one_tenant(self, store: Store) -> None:
-        """Rule 5: a tenant whose name begins alike is another one."""
+        # Rule 5: a tenant whose name begins alike is another one.
         for number, tenant in enumerate(("t", "T", "t1", "t/", "%", "_", "t "), 1):
             for thread in ("a", "b"):
                 Writer(ThreadKey(tenant, thread), number).begin(store)
@@ -100,7 +100,7 @@ class TenantClauses(ContractHooks):
         assert list(store.threads("nobody")) == []
 
     def test_deleting_touches_no_other_tenant(self, store: Store) -> None:
-        """Rules 5 and 10: though the thread has the same name."""
+        # Rules 5 and 10: though the thread has the same name.
         ours, theirs = self._two_tenants(store)
         before = everything_of(store, theirs.key)
         store.delete(ours.key)
@@ -108,7 +108,7 @@ class TenantClauses(ContractHooks):
         assert store.manifest(theirs.key, "b" * 32) == b"theirs"
 
     def test_pruning_touches_no_other_tenant(self, store: Store) -> None:
-        """Rules 5 and 11: though the thread has the same name."""
+        # Rules 5 and 11: though the thread has the same name.
         ours, theirs = self._two_tenants(store)
         ours.append(store, SNAPSHOT)
         before = everything_of(store, theirs.key)
@@ -116,22 +116,22 @@ class TenantClauses(ContractHooks):
         assert everything_of(store, theirs.key) == before
 
     def test_ids_that_look_alike_are_different_threads(self, store: Store) -> None:
-        """Rule 5: case, normal form, separators, reserved names, white space, length."""
+        # Rule 5: case, normal form, separators, reserved names, white space, length.
         self._check_apart(store, [ThreadKey("tenant", thread) for thread in HARD_IDS])
 
     def test_ids_that_look_alike_are_different_tenants(self, store: Store) -> None:
-        """Rule 5: the same for tenants."""
+        # Rule 5: the same for tenants.
         self._check_apart(store, [ThreadKey(tenant, "thread") for tenant in HARD_IDS])
 
     def test_tenant_and_thread_do_not_run_together(self, store: Store) -> None:
-        """Rule 5: where one ends and the other begins is never guessed."""
+        # Rule 5: where one ends and the other begins is never guessed.
         keys: list[ThreadKey] = []
         for mark in ("/", ":", "_", "\\", "\x1f", "\n", "%", "."):
             keys += [ThreadKey(f"a{mark}b", "c"), ThreadKey("a", f"b{mark}c")]
         self._check_apart(store, [*keys, ThreadKey("ab", "c"), ThreadKey("a", "bc")])
 
     def test_a_key_of_another_type_is_refused_by_every_call(self, store: Store) -> None:
-        """Rule 5: with ``TypeError``, when the call is made; what is there stays as it is."""
+        # Rule 5: with ``TypeError``, when the call is made; what is there stays as it is.
         ours = Writer(a_key(), 1).begin(store, 2)
         before = everything_of(store, ours.key)
         keys: list[Any] = ["thread", (ours.key.tenant, ours.key.thread), None, b"thread"]
@@ -166,7 +166,7 @@ class TenantClauses(ContractHooks):
                     check_reads(again, other)
 
     def _two_tenants(self, store: Store) -> tuple[Writer, Writer]:
-        """The same thread for two tenants; theirs has everything that a thread can have."""
+        """The same thread for two tenants; theirs has everything a thread can have."""
         ours = Writer(a_key("shared", "ours"), 1).begin(store, 2)
         theirs = Writer(a_key("shared", "theirs"), 2).begin(store, 3)
         failed = msgspec.structs.replace(theirs.run, status="failed")

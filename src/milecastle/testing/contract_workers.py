@@ -1,4 +1,4 @@
-"""The clauses on workers: which are alive, what they have, and what is left for them to do."""
+"""The clauses on workers: which are alive, their threads, and their remaining work."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MOMENT = 0.05
 
 
 class WorkerClauses(ClaimHooks):
-    """Rules 4 to 7: workers, and what a store says of its lanes."""
+    """Rules 4 to 7: workers and lanes."""
 
     def test_threads_of_a_silent_worker_are_reclaimed(self, store: ClaimStore) -> None:
-        """Rule 4: they are due at once, and the worker is forgotten; so is one without threads."""
+        # Rule 4: they are due at once, and the worker is forgotten; so is one without threads.
         for id in ("one", "idle"):
             store.beat(a_worker(id))
         for number, name in enumerate("ab", 1):
@@ -53,7 +53,7 @@ class WorkerClauses(ClaimHooks):
         assert not store.give_back("one", running.key)
 
     def test_each_worker_says_how_long_it_may_be_silent(self, store: ClaimStore) -> None:
-        """Rule 4: its heartbeat does, and not the one that looks."""
+        # Rule 4: its heartbeat does, and not the one that looks.
         for id, limit in (("short", _MOMENT / 2), ("long", 3600.0)):
             store.beat(a_worker(id, silent_after=limit))
             queued(store, id)
@@ -68,7 +68,7 @@ class WorkerClauses(ClaimHooks):
         assert store.reclaim() == 1
 
     def test_threads_of_an_unknown_worker_are_reclaimed(self, store: ClaimStore) -> None:
-        """Rule 4: a worker that never called ``beat``, or that was forgotten, is not alive."""
+        # Rule 4: a worker that never called ``beat``, or that was forgotten, is not alive.
         store.beat(a_worker("known"))
         for number, name in enumerate("abc", 1):
             queued(store, name, number)
@@ -81,7 +81,7 @@ class WorkerClauses(ClaimHooks):
         assert store.reclaim(3600) == 0
 
     def test_a_living_worker_keeps_its_threads(self, store: ClaimStore) -> None:
-        """Rule 4: each call of ``beat`` counts, and others that are silent change nothing."""
+        # Rule 4: each call of ``beat`` counts, and others that are silent change nothing.
         queued(store, "a")
         for id in ("one", "other"):
             store.beat(a_worker(id))
@@ -93,7 +93,7 @@ class WorkerClauses(ClaimHooks):
         assert [worker.id for worker in store.workers()] == ["one"]
 
     def test_a_worker_that_retires_gives_its_threads_back(self, store: ClaimStore) -> None:
-        """Rule 4: all of them, at once, and those of no other."""
+        # Rule 4: all of them, at once, and those of no other.
         for id in ("one", "two"):
             store.beat(a_worker(id))
         for number, name in enumerate("abc", 1):
@@ -108,7 +108,7 @@ class WorkerClauses(ClaimHooks):
         assert len(store.claimed("two")) == 3
 
     def test_workers_are_listed_as_they_describe_themselves(self, store: ClaimStore) -> None:
-        """Rule 4: by id, as of the last beat, with what only the store knows."""
+        # Rule 4: by id, as of the last beat, with what only the store knows.
         hard = a_worker("b \U0001f3f0", lanes=("", "x\ny", LANE, "\ud800"), capacity=7)
         plain = a_worker("a", started_at=2**52)
         for worker in (hard, plain, msgspec.structs.replace(hard, draining=True, silent=9.0)):
@@ -125,7 +125,6 @@ class WorkerClauses(ClaimHooks):
         assert not store.workers()[1].draining
 
     def test_the_threads_of_a_worker_are_listed(self, store: ClaimStore) -> None:
-        """Rule 2: by tenant and thread; a worker that is not known has none."""
         for number, tenant in enumerate(("b", "a"), 1):
             for name in "yx":
                 queued(store, name, number, tenant=tenant)
@@ -139,7 +138,7 @@ class WorkerClauses(ClaimHooks):
         assert list(store.claimed("two")) == []
 
     def test_a_store_says_when_something_is_due(self, store: ClaimStore) -> None:
-        """Rule 1: in these lanes, the first of all that nobody has."""
+        # Rule 1: in these lanes, the first of all that nobody has.
         assert store.due_in([LANE]) is None
         queued(store, "late", 1, due_at=FAR)
         queued(store, "other", 2, lane="other")
@@ -157,7 +156,7 @@ class WorkerClauses(ClaimHooks):
         assert store.due_in(["other"]) is None
 
     def test_depths_are_counted(self, store: ClaimStore) -> None:
-        """Rule 5: by lane and tenant: due, later and running; what has ended is in no lane."""
+        # Rule 5: by lane and tenant: due, later and running; what has ended is in no lane.
         assert list(store.depths()) == []
         queued(store, "taken", 1, due_at=1)
         store.claim("one", [LANE], limit=1)
@@ -179,7 +178,7 @@ class WorkerClauses(ClaimHooks):
         assert 0 <= found[2].oldest < 60
 
     def test_claims_and_commits_do_not_stop_each_other(self, store: ClaimStore) -> None:
-        """Rules 2 and 3: whatever meets whatever, each call ends, and no thread is lost."""
+        # Rules 2 and 3: whatever meets whatever, each call ends, and no thread is lost.
         writers = [queued(store, f"{number}", number) for number in range(1, 13)]
         store.beat(a_worker("alive"))
 
@@ -216,7 +215,7 @@ class WorkerClauses(ClaimHooks):
         assert sorted(names(lines), key=int) == [writer.key.thread for writer in writers]
 
     def test_a_late_worker_is_refused_by_the_log(self, store: ClaimStore) -> None:
-        """Rule 3: a claim that was lost is noticed at the first commit behind another's."""
+        # Rule 3: a claim that was lost is noticed at the first commit behind another's.
         late = queued(store, "a")
         store.claim("late", [LANE], limit=1)
         assert store.reclaim(3600) == 1
@@ -229,7 +228,7 @@ class WorkerClauses(ClaimHooks):
         assert store.thread(late.key) == running
 
     def test_a_store_tells_the_time_by_which_threads_are_due(self, store: ClaimStore) -> None:
-        """Rule 1: the clock that dates a line is the clock of ``now``."""
+        # Rule 1: the clock that dates a line is the clock of ``now``.
         before = store.now()
         self.wait(_MOMENT)
         line = store.thread(queued(store, "a").key)
@@ -239,7 +238,7 @@ class WorkerClauses(ClaimHooks):
         assert before < line.due_at < store.now()
 
     def test_a_closed_store_answers_no_call_of_a_worker(self, store: ClaimStore) -> None:
-        """Rule 12 of every store."""
+        # Rule 12 of every store.
         store.close()
         calls: list[Callable[[], object]] = [
             lambda: store.beat(a_worker("one")),

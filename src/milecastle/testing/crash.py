@@ -1,4 +1,4 @@
-"""``crash_everywhere``: proves for a graph that no crash changes how it ends."""
+"""``crash_everywhere``: shows no crash changes a graph's outcome."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def crash_everywhere(
 ) -> CrashReport:
     """Crash a run of ``app`` at every effect, continue, and compare the ends.
 
-    The run is done once undisturbed; then, for every effect, once with a crash before it and
-    once with a crash after it. Each time it is continued as a careful user would: ``invoke``
-    with the same input if the run was cut short, ``resume`` if the thread waits at an interrupt,
-    with what ``answer`` returns for each open question. A thread that sleeps is woken when its
-    time has come, which is virtual. After the end ``invoke`` with the same input must return the
-    same and run nothing. What a node records with ``ctx.once`` is an effect like any other.
+    The run is done once undisturbed; then, for every effect, once with a crash before it and once
+    with a crash after it. Each time it is continued as a careful user would: ``invoke`` with the
+    same input if the run was cut short, ``resume`` if the thread waits at an interrupt, with
+    ``answer``'s result for each open question. A thread sleeping is woken when its time has
+    come, which is virtual. After the end ``invoke`` with the same input must return the same and
+    run nothing. A node's ``ctx.once`` record is an effect like any other.
 
     Nodes run for real, many times over. The app's store is used (a memory store if it has none),
     with a separate thread for each course, named after ``thread`` and deleted if all was well.
@@ -78,7 +78,7 @@ def _crash_at(
     judge: Judge[S],
     repeated: Counter[str],
 ) -> list[Mismatch]:
-    """What is wrong with the course that crashes there; its thread is gone if nothing is."""
+    """Problems with the course that crashes there; its thread is removed if there are none."""
     course = courses.run(point, most_calls=calm.calls + 1)
     repeated.update((course.record.runs - calm.record.runs).keys())
     mismatches = list(judge.mismatches(course))

@@ -5,7 +5,7 @@ After a crash, and at interrupts, a course continues as a careful user would:
 - nothing is saved: ``invoke`` with the input;
 - the run was cut short: ``invoke`` again with the same input, which resumes it;
 - the thread waits for answers: ``resume`` with all of them;
-- the thread waits at an interrupt that asks nothing: ``resume``;
+- the thread waits at an interrupt asking nothing: ``resume``;
 - the thread sleeps: time passes, and it is woken;
 - the thread ended: ``invoke`` again with the same input, as a script does that is run again.
 """
@@ -43,7 +43,7 @@ TaskRow = tuple[ThreadKey, str]
 
 
 def encode_or_none(codec: LogCodec, values: dict[str, Any]) -> bytes | None:
-    """The bytes of a state, if it can be stored."""
+    """A state's bytes, if it can be stored."""
     try:
         return codec.encode_state(values)
     except UnserializableState:
@@ -53,12 +53,12 @@ def encode_or_none(codec: LogCodec, values: dict[str, Any]) -> bytes | None:
 class CourseRecord:
     """A witness of a simulation. It outlives the crash, as a person at the screen does.
 
-    ``acknowledged`` holds, for each thread, the id of the first entry of each seq that the store
+    ``acknowledged`` holds, for each thread, the id of the first entry of each seq the store
     said is durable. ``wasted`` are tasks that ran although their result, or their step, was
     durable; ``unsaved`` are those whose result was not durable when the engine started to wait
-    for others. ``done`` counts what was done to be recorded (``ctx.once``), by thread and row;
-    ``repeated`` is what was done again although its record was durable. ``changed`` are nodes that
-    changed a value of the state that they were given; these are looked for when ``watching``.
+    for others. ``done`` counts recorded work (``ctx.once``), by thread and row;
+    ``repeated`` was done again although its record was durable. ``changed`` are nodes that
+    changed a value of the state they were given; these are looked for when ``watching``.
     """
 
     def __init__(self, codec: LogCodec, *, watching: bool) -> None:
@@ -86,23 +86,23 @@ class CourseRecord:
             self._given = values, encode_or_none(self._codec, values)
 
     def ended(self, task: RunTask) -> None:
-        """A task returned or raised; what it was given should be as it was."""
+        """A task ended; its input should be unchanged."""
         values, before = self._given
         if self._watching and encode_or_none(self._codec, values) != before:
             self.changed.add(task.node)
 
     def told(self, task: RunTask) -> None:
-        """The engine is about to learn that one of several tasks ended well."""
+        """The engine is about to learn one task ended well."""
         if task.run.thread is not None:
             self._told.append((task.id, _row(task, task.run.thread)))
 
     def waiting(self) -> None:
-        """The engine waits for others: what was reported to it must be durable by now."""
+        """The engine waits: results reported to it must be durable."""
         told, self._told = self._told, []
         self.unsaved.update(task for task, row in told if not self._is_durable(row))
 
     def recording(self, batch: Batch) -> None:
-        """A node did something, and is about to have it recorded."""
+        """A node's effect is about to be recorded."""
         for result in batch.results:
             self.done[batch.key, result.task] += 1
             if result.task in self._kept.get(batch.key, ()):
@@ -121,7 +121,7 @@ class CourseRecord:
         kept.update(result.task for result in batch.results)
 
     def crashed(self) -> None:
-        """The process is gone, with everything it knew."""
+        """The process is gone, with its memory."""
         self._told = []
 
     def _is_durable(self, row: TaskRow) -> bool:
@@ -143,12 +143,12 @@ _MOST_CALLS = 1000
 
 
 class Course(msgspec.Struct, kw_only=True):
-    """One course and what came of it.
+    """One course and its outcome.
 
-    ``kinds`` are the effects that it reached. ``result`` is what the last call that did not crash
-    returned. ``answered`` are the questions whose answers were acknowledged, ``asked_again`` those
-    of them that were open later on. ``again`` is what the call after the end returned, and
-    ``worked_again`` how many effects it had. ``problem`` says why it did not come to an end.
+    ``kinds`` are the effects it reached. ``result`` is from the last call that did not crash.
+    ``answered`` are the questions whose answers were acknowledged, ``asked_again`` those of them
+    that were open later on. ``again`` is the result of the call after the end, and ``worked_again``
+    how many effects it had. ``problem`` says why it did not come to an end.
     """
 
     thread: str | ThreadKey
@@ -166,13 +166,12 @@ class Course(msgspec.Struct, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The effect at which it was to crash."""
         effect = self.point.effect if self.point else 0
         return self.kinds[effect - 1] if 0 < effect <= len(self.kinds) else ""
 
 
 class Courses(Generic[S]):
-    """Runs courses of one app with one input, each in its own thread."""
+    """Runs one app's courses with one input, each in its own thread."""
 
     def __init__(
         self,
@@ -199,7 +198,7 @@ class Courses(Generic[S]):
         self._count = 0
 
     def run(self, point: CrashPoint | None, most_calls: int = _MOST_CALLS) -> Course:
-        """Go all the way. What is raised is the course's problem, if it was to crash."""
+        """Run to the end. An error is the course's problem, if it was to crash."""
         record = CourseRecord(self._codec, watching=point is None)
         simulator = Simulator(
             self.app,
@@ -223,7 +222,6 @@ class Courses(Generic[S]):
         return course
 
     def forget(self, course: Course) -> None:
-        """Remove the threads of a course."""
         for head in self.app.history(course.thread, limit=1):
             delete_with_children(self.store, head.key)
 
@@ -243,7 +241,6 @@ class Courses(Generic[S]):
             raise InvalidRequest(f"it did not finish in {most_calls} calls")
 
     def _call_again(self, simulator: Simulator[S], course: Course) -> None:
-        """Call with the input of a thread that ended. What that does is not to be crashed."""
         before = len(simulator.kinds)
         course.again = simulator.invoke(
             self._codec.decode_state(self._input),
@@ -316,7 +313,6 @@ class Courses(Generic[S]):
 
 
 def _describe(error: Exception) -> str:
-    """An error without anything that a user's code put into it."""
     name = type(error).__name__
     if isinstance(error, MilecastleError):
         return f"{name}: {error.message} [{error.code}]"

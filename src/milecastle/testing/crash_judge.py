@@ -1,6 +1,6 @@
 """The judge: holds a course against the undisturbed one.
 
-Each course must end in the same state, along the same path, with a history that has no gap, with
+Each course must end in the same state, along the same path, with a history with no gap, with
 every acknowledged checkpoint in it, with no finished task run twice, no recorded step repeated,
 no answered question asked again, with no run left open and nothing left over of an unfinished step,
 in the threads of subgraphs as well. Called again after the end, it returns that and runs nothing.
@@ -29,7 +29,7 @@ _Path = list[tuple[str, int, tuple[str, ...], tuple[str, ...]]]
 
 
 class Judge(Generic[S]):
-    """Knows how the undisturbed course went."""
+    """Knows the undisturbed course."""
 
     def __init__(
         self, app: App[S], store: Store, calm: Course, compare: Callable[[S, S], bool] | None
@@ -45,7 +45,7 @@ class Judge(Generic[S]):
         self._saves_every_step = steps == list(range(1, len(steps) + 1))
 
     def mismatches(self, course: Course) -> Iterator[Mismatch]:
-        """The mismatch of a course, if there is one."""
+        """A course's mismatch, if any."""
         paths: list[str] = []
         problems = [course.problem] if course.problem else []
         if not course.problem:
@@ -61,7 +61,6 @@ class Judge(Generic[S]):
             )
 
     def _paths(self, course: Course) -> Iterator[str]:
-        """Where the state that was returned, or the one that is stored, is not as expected."""
         if course.result is not None and course.result.status == "completed":
             yield from self._differences(course.result.state)
         if not course.worked_again:
@@ -86,7 +85,6 @@ class Judge(Generic[S]):
         return before is not None and before == encode_or_none(self._codec, new)
 
     def _copy(self, state: S) -> S:
-        """The state with values that no node can reach any more."""
         schema = self._app.graph.schema
         payload = encode_or_none(self._codec, schema.read_input(state))
         return state if payload is None else schema.present(self._codec.decode_state(payload))
@@ -117,7 +115,6 @@ class Judge(Generic[S]):
         return all(known.get((source, step), place) == place for source, step, *place in found)
 
     def _history(self, course: Course) -> list[CheckpointMetadata]:
-        """Oldest first."""
         return list(self._app.history(course.thread))[::-1]
 
 

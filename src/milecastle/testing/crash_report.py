@@ -1,4 +1,4 @@
-"""What came of crashing a run everywhere. Paths and types appear here, values never do."""
+"""Outcome of crashing a run everywhere. Contains paths and types, never values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     """A run that did not come out as the undisturbed one.
 
     ``point`` is where it crashed (``None``: nowhere, the undisturbed run contradicts itself),
-    ``kind`` the effect there, ``thread`` the thread that is left in the store to be looked at.
-    ``paths`` are the places of the state that differ, ``problems`` what else is wrong.
+    ``kind`` the effect there, ``thread`` the thread left in the store to be looked at.
+    ``paths`` are the places of the state that differ, ``problems`` other mistakes.
     """
 
     point: CrashPoint | None
@@ -38,7 +38,7 @@ def _listed(paths: tuple[str, ...]) -> str:
 
 
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``crash_everywhere`` did and found.
+    """The report of ``crash_everywhere``.
 
     ``effects`` is how many the undisturbed run has, ``crashes`` how many were tried, ``repeated``
     in how many of these a node ran more often than it does undisturbed.

@@ -1,8 +1,8 @@
 """Entries, batches, records and failures to fill a store with.
 
-``Writer`` writes a thread as the engine does, with deltas, rollups and snapshots that point at
-each other, and remembers what a store must give back. Its states are bytes to which each entry
-adds a piece, so that the payloads of a right chain, joined, are the state.
+``Writer`` writes a thread as the engine does, with deltas, rollups and snapshots that point at each
+other, and remembers the expected answers. Its states are bytes to which each entry adds a piece, so
+the payloads of a right chain, joined, are the state.
 """
 
 from __future__ import annotations
@@ -80,18 +80,17 @@ HARD_IDS = (
 
 
 def make_id(number: int) -> str:
-    """An id in the form that checkpoints and runs have; a greater number is a greater id."""
+    """An id like those of checkpoints and runs; a greater number is a greater id."""
     digits = f"{number:032x}"
     return f"{digits[:8]}-{digits[8:12]}-7{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
 def a_key(thread: str = "thread", tenant: str = "tenant") -> ThreadKey:
-    """A thread to write to."""
     return ThreadKey(tenant, thread)
 
 
 def a_run(key: ThreadKey, number: int = 1, **changes: Any) -> RunRecord:
-    """The record of a run that began at ``number``."""
+    """A run record starting at ``number``."""
     record = RunRecord(
         run_id=make_id(number),
         key=key,
@@ -107,7 +106,6 @@ def a_run(key: ThreadKey, number: int = 1, **changes: Any) -> RunRecord:
 
 
 def a_failure(run_id: str, **changes: Any) -> Failure:
-    """The failure of a run."""
     failure = Failure(
         run_id=run_id,
         failure_class="execution",
@@ -123,7 +121,7 @@ def a_failure(run_id: str, **changes: Any) -> Failure:
 
 
 def a_result(seq: int, task: str = "task", payload: bytes = b"result") -> TaskResult:
-    """The result of a task that finished while the head was ``seq``."""
+    """A result of a task that finished at head ``seq``."""
     return TaskResult(seq=seq, task=task, payload=payload)
 
 
@@ -149,7 +147,7 @@ def an_entry(seq: int, **changes: Any) -> Entry:
 
 
 def chain_of(entries: Mapping[int, Entry], seq: int) -> tuple[Entry, ...]:
-    """What the chain of ``seq`` must be, found by walking back through a whole log."""
+    """The expected chain for ``seq``, found by walking back through a log."""
     entry = entries[seq]
     found: list[Entry] = []
     for number in range(seq, 0, -1):
@@ -162,15 +160,15 @@ def chain_of(entries: Mapping[int, Entry], seq: int) -> tuple[Entry, ...]:
 
 
 def state_of(entries: Sequence[Entry]) -> bytes:
-    """The state that a chain of a ``Writer`` rebuilds."""
+    """The state a ``Writer``'s chain rebuilds."""
     return b"".join(entry.payload for entry in entries)
 
 
 class Writer:
-    """Writes one thread with the pointers that it knows, and remembers what it wrote.
+    """Writes one thread with the pointers it knows, and remembers its entries.
 
-    ``entries`` is what the log must hold now, ``states`` the state at every seq, also at those
-    that were pruned. ``number`` distinguishes the entries of several writers.
+    ``entries`` must be the log's, ``states`` has the state at every seq, also at those that were
+    pruned. ``number`` distinguishes the entries of several writers.
     """
 
     def __init__(self, key: ThreadKey | None = None, number: int = 1) -> None:
@@ -184,7 +182,7 @@ class Writer:
         self._tail = b""
 
     def plan(self, kind: Kind = DELTA, *, at: int | None = None, **changes: Any) -> Entry:
-        """The entry that comes next; branching off ``at`` it is a snapshot, as is the first."""
+        """The next entry; branching off ``at`` it is a snapshot, as is the first."""
         seq = self.head + 1
         parent = self.head if at is None else at
         if parent == 0 or parent != self.head:
@@ -209,7 +207,7 @@ class Writer:
         return msgspec.structs.replace(entry, **changes)
 
     def batch(self, *entries: Entry, **parts: Any) -> Batch:
-        """A batch of these entries, on top of the head that this writer knows.
+        """A batch of these entries, on top of the head this writer knows.
 
         With run records it sets the thread's line in the index: that of the last of them.
         """
@@ -220,7 +218,7 @@ class Writer:
         return Batch(key=self.key, head=self.head, head_id=head_id, entries=entries, **parts)
 
     def append(self, store: Store, kind: Kind = DELTA, **parts: Any) -> Entry:
-        """Commit the next entry. ``parts`` are those of a batch, or fields of the entry."""
+        """Commit the next entry. ``parts`` belong to a batch, or are entry fields."""
         given = {name: parts.pop(name) for name in _PARTS if name in parts}
         entry = self.plan(kind, **parts)
         store.commit(self.batch(entry, **given))
@@ -233,13 +231,13 @@ class Writer:
         return self.write(store, (DELTA,) * (entries - 1))
 
     def write(self, store: Store, kinds: Sequence[Kind]) -> Writer:
-        """Commit one entry of each of these kinds."""
+        """Commit one entry per kind."""
         for kind in kinds:
             self.append(store, kind)
         return self
 
     def keep(self, entry: Entry) -> None:
-        """Take note that the entry was committed."""
+        """Note a committed entry."""
         piece = b"%d.%d;" % (self.run.started_at, entry.seq)
         before = self.states[self.head]
         self.head = entry.seq
@@ -249,7 +247,7 @@ class Writer:
         self._base_seq, self._roll_seq = entry.base_seq, entry.roll_seq
 
     def prune(self, store: Store, cut: int) -> int:
-        """Prune the thread at ``cut``; this writer continues with the pointers that it had."""
+        """Prune the thread at ``cut``; this writer continues with its pointers."""
         rewritten = self.rewrite(cut)
         dropped = store.prune(self.key, head=self.head, cut=cut, rewritten=rewritten)
         self.entries.update((entry.seq, entry) for entry in rewritten)
@@ -257,7 +255,7 @@ class Writer:
         return dropped
 
     def rewrite(self, cut: int) -> list[Entry]:
-        """The snapshots that pruning at ``cut`` needs: there, and where a rollup reaches below."""
+        """Snapshots for pruning at ``cut``: there, and where a rollup reaches below."""
         found = [self._as_snapshot(cut)] if self.entries[cut].kind != SNAPSHOT else []
         later = (seq for seq in range(cut + 1, self.head + 1) if self.entries[seq].kind != DELTA)
         rolled = next(later, None)

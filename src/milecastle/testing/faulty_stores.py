@@ -1,7 +1,7 @@
-"""Stores that break their promises on purpose, so that tests can prove that it is noticed.
+"""Stores breaking their promises on purpose, so tests can prove it is noticed.
 
 Both wrap a store that keeps its promises. ``FailingStore`` fails at one commit, as disks and
-networks do. ``TornStore`` cheats: its commits are not atomic, and it says that they are.
+networks do. ``TornStore`` cheats: its commits are not atomic, and it says they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Volatile(Protocol):
 
 
 class WrappedStore(wrapping.ForwardingStore):
-    """A store that passes every call on. Derive from it to change some."""
+    """A store passing every call on. Derive from it to change some."""
 
 
 class FailingStore(WrappedStore):
@@ -89,51 +89,44 @@ class TornStore(WrappedStore):
         self._waiting = msgspec.structs.replace(rest, head=batch.head + written)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, as if all had been durable."""
         self._catch_up()
         return self._store.read(key, seq)
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain and the record of the head, as if all had been durable."""
+        """The head's chain and record, as if all were durable."""
         self._catch_up()
         return self._store.open(key)
 
     def head(self, key: ThreadKey) -> Entry | None:
-        """The head, as if all had been durable."""
         self._catch_up()
         return self._store.head(key)
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results, as if all had been durable."""
         self._catch_up()
         return self._store.results(key)
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain without results, as if all had been durable."""
         self._catch_up()
         return self._store.read_state(key, seq)
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """The number of results, as if all had been durable."""
         self._catch_up()
         return self._store.count_results(key, task)
 
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
-        """The entries, as if all had been durable."""
         self._catch_up()
         return self._store.history(key, limit=limit, before=before)
 
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """The entries with payloads, as if all had been durable."""
         self._catch_up()
         return self._store.entries(key, after=after, limit=limit)
 
     def crash(self) -> None:
-        """Lose what was promised and not written."""
+        """Lose promised writes."""
         self._waiting = None
 
     def _catch_up(self) -> None:
@@ -143,6 +136,5 @@ class TornStore(WrappedStore):
 
 
 def _only(batch: Batch, parts: frozenset[Part]) -> Batch:
-    """The batch with nothing but these parts."""
     given = {part: getattr(batch, part) for part in parts}
     return Batch(key=batch.key, head=batch.head, **given)

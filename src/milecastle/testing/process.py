@@ -2,12 +2,12 @@
 
 Rules:
 
-- The gate is passed before and after each effect, and before and after each record that a node
+- The gate is passed before and after each effect, and before and after each record a node
   makes (kind ``Record``). If it raises ``Crashed`` the process is dead: nothing more of it is
-  written, whatever the code of a node that was running does with the exception that it meets.
-- Time is virtual. A node takes time by ``clock.advance``; what is over its timeout has timed out.
+  written, whatever the code of a node that was running does with the exception it meets.
+- Time is virtual. A node takes time by ``clock.advance``; beyond its timeout it has timed out.
 - Which task runs first, which have ended and which of these are reported to the engine, whether
-  time passes instead, follow from the random numbers that it is given.
+  time passes instead, follow from the random numbers it is given.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ When = Literal["before", "after"]
 
 
 class CrashPoint(msgspec.Struct, frozen=True):
-    """Where to crash: at which effect, counted from 1 over all calls, and on which side of it."""
+    """Where to crash: the effect's number over all calls, and the side."""
 
     effect: int
     when: When
 
 
 class Crashed(Exception):
-    """The simulated process died. ``kind`` is the effect at which it did."""
+    """The simulated process died at the effect ``kind``."""
 
     def __init__(self, point: CrashPoint, kind: str) -> None:
         super().__init__(point, kind)
@@ -69,52 +69,45 @@ class Crashed(Exception):
 
 
 class _Dead(BaseException):
-    """Ends the code of a node whose process is dead."""
+    """Ends node code in a dead process."""
 
 
 class Gate(Protocol):
-    """Decides where a process dies, by raising ``Crashed``."""
-
     def before(self, kind: str) -> int:
-        """An effect is about to be performed; its number."""
+        """An effect is about to be performed; returns its number."""
         ...
 
     def after(self, kind: str, number: int) -> None:
-        """An effect was performed, and the engine, or the node, has not heard of it yet."""
+        """An effect was performed; the engine or node has not received it yet."""
         ...
 
 
 class Witness(Protocol):
-    """Receives what a simulation really does, whatever the engine learns of it."""
+    """Receives a simulation's real actions, whatever the engine learns."""
 
     def starting(self, task: RunTask) -> None:
         """A task is about to run."""
-        ...
 
     def ended(self, task: RunTask) -> None:
         """A task returned or raised."""
-        ...
 
     def told(self, task: RunTask) -> None:
-        """The engine is about to learn that one of several tasks ended well."""
+        """The engine is about to learn one task ended well."""
         ...
 
     def waiting(self) -> None:
-        """The engine waits for other tasks: what was reported to it should be durable."""
+        """The engine waits for other tasks: reported results should be durable."""
         ...
 
     def recording(self, batch: Batch) -> None:
-        """A node did something and is about to have it recorded."""
+        """A node's effect is about to be recorded."""
         ...
 
     def committed(self, batch: Batch) -> None:
         """The store acknowledged a batch."""
-        ...
 
 
 class _Services(HostServices):
-    """What nodes record passes the gate."""
-
     def __init__(self, host: Host, commit: Callable[[Batch], None]) -> None:
         super().__init__(host)
         self._record = commit
@@ -124,7 +117,7 @@ class _Services(HostServices):
 
 
 class SimulatedProcess:
-    """Performs the effects of one call. ``_ready`` ran already and nobody has heard of it."""
+    """Performs one call's effects. ``_ready`` tasks ran already, unreported."""
 
     def __init__(
         self,
@@ -154,7 +147,7 @@ class SimulatedProcess:
             _refuse_running_loop()
 
     def go(self) -> Generator[str, None, Ending]:
-        """Perform one effect after the other, and yield the name of each; raises ``Crashed``."""
+        """Perform effects one by one, yielding their names; raises ``Crashed``."""
         outcome: Any = None
         error: BaseException | None = None
         effects = self._effects
@@ -183,7 +176,7 @@ class SimulatedProcess:
             self.leave()
 
     def leave(self) -> None:
-        """The process is gone. An engine that still wants something done would not get it."""
+        """The process is gone. A waiting engine gets nothing more."""
         self._runner.close()
         self._calls.close()
         try:
@@ -225,7 +218,6 @@ class SimulatedProcess:
     # ---- what nodes have recorded
 
     def _record(self, batch: Batch) -> None:
-        """Called by nodes. What they did is done, whether or not it comes to be recorded."""
         if self._witness and self._crashed is None:
             self._witness.recording(batch)
         number = self._survive(lambda: self._gate.before("Record"))
@@ -235,7 +227,6 @@ class SimulatedProcess:
         self._survive(lambda: self._gate.after("Record", number))
 
     def _survive(self, passing: Callable[[], T]) -> T:
-        """Pass the gate from inside a node; a dead process stays dead."""
         if self._crashed is None:
             try:
                 return passing()
@@ -246,7 +237,7 @@ class SimulatedProcess:
     # ---- tasks
 
     def _wait(self, until: int | None) -> list[Finished]:
-        """Let some tasks end, and tell of some that ended; of none if the time comes first."""
+        """Let some tasks end, and report some; none if the time comes first."""
         choose = self._random.randint
         if self._witness:
             self._witness.waiting()
@@ -272,7 +263,6 @@ class SimulatedProcess:
         return []
 
     def _cancel(self, tasks: tuple[RunTask, ...]) -> None:
-        """Some of the tasks end as they would have; the others are stopped."""
         for task in tasks:
             if task in self._pending and self._random.randint(0, 1):
                 self._pending.remove(task)
@@ -323,7 +313,7 @@ class SimulatedProcess:
             raise NodeTimeout(node=running.node.name, seconds=seconds)
 
     def _check(self) -> None:
-        """Raise ``Stopped`` if the run was asked to stop, or is out of virtual time."""
+        """Raise ``Stopped`` if the run must stop, or is out of virtual time."""
         host = self._host
         if host.cancel is not None and host.cancel.is_set():
             raise Stopped(RunCancelled())

@@ -1,6 +1,6 @@
 """Races: many writers want the same seq of one thread, over and over.
 
-In each race every writer commits an entry with the seq that comes next. A store that keeps its
+In each race every writer commits an entry with the seq coming next. A store that keeps its
 word lets exactly one of them win, refuses the others with ``Conflict``, and loses nothing.
 """
 
@@ -20,7 +20,7 @@ from milecastle.testing.entries import an_entry, make_id
 
 
 class Races(msgspec.Struct):
-    """What came of some races on one thread: who won each seq, and how many were refused."""
+    """Outcome of races on one thread: each seq's winner, and the number refused."""
 
     key: ThreadKey
     writers: int
@@ -30,7 +30,7 @@ class Races(msgspec.Struct):
     errors: list[BaseException] = []
 
     def problems(self, store: Store) -> list[str]:
-        """What is wrong with the outcome, and with what the store kept of it; empty if nothing."""
+        """Problems with the outcome and the stored log; empty if none."""
         found = [f"a writer was stopped by {error!r}" for error in self.errors]
         for seq in range(1, self.races + 1):
             winners = len(self.won.get(seq, ()))
@@ -45,7 +45,7 @@ class Races(msgspec.Struct):
         return found
 
     def note(self, seq: int, writer: int, store: Store) -> None:
-        """Let one writer try to append ``seq``, and note what came of it."""
+        """Let one writer try to append ``seq``, and note the outcome."""
         entry = an_entry(seq, id=make_id(seq * self.writers + writer))
         try:
             store.commit(Batch(key=self.key, head=seq - 1, entries=(entry,)))
@@ -56,7 +56,7 @@ class Races(msgspec.Struct):
 
 
 def race_in_threads(store: Store, key: ThreadKey, *, races: int, writers: int = 4) -> Races:
-    """Have OS threads race, each race begun together."""
+    """Race OS threads, starting each race together."""
     ledgers = [Races(key, writers, races, {}) for _ in range(writers)]
     barrier = Barrier(writers, timeout=60)
 
@@ -80,7 +80,7 @@ def race_in_threads(store: Store, key: ThreadKey, *, races: int, writers: int = 
 
 
 async def race_in_tasks(store: Store, key: ThreadKey, *, races: int, writers: int = 4) -> Races:
-    """Have asyncio tasks race; a store that may wait is called off the event loop."""
+    """Race asyncio tasks; a blocking store is called off the event loop."""
     import asyncio
 
     ledgers = [Races(key, writers, races, {}) for _ in range(writers)]
@@ -101,7 +101,6 @@ async def race_in_tasks(store: Store, key: ThreadKey, *, races: int, writers: in
 
 
 def _summed(ledgers: list[Races]) -> Races:
-    """The outcome of all writers. Each kept its own, so that counting is not a race itself."""
     first = ledgers[0]
     total = Races(first.key, first.writers, first.races, {})
     for ledger in ledgers:
@@ -114,7 +113,7 @@ def _summed(ledgers: list[Races]) -> Races:
 
 @contextmanager
 def switching_often() -> Generator[None, None, None]:
-    """Make the interpreter switch threads in the middle of things."""
+    """Make the interpreter switch threads often."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

@@ -4,12 +4,12 @@ Rules:
 
 - One seed, one course: which task of a step runs first, how many are done when the engine asks,
   how many of these are reported to it, and how much time has passed, all follow from the seed.
-- A crash happens before an effect is performed, or after it and before the engine learns of it;
-  what a node has recorded with ``ctx.once`` counts as an effect of the kind ``Record``. Then the
-  run is abandoned, tasks that are not handed back are lost, a ``Volatile`` store loses its memory,
-  and the next call finds what a new process would find.
+- A crash happens before an effect is performed, or after it and before the engine learns of it; a
+  ``ctx.once`` record counts as an effect of the kind ``Record``. Then the run is abandoned, tasks
+  that are not handed back are lost, a ``Volatile`` store loses its memory, and the next call finds
+  the same as a new process.
 - Everything runs on the calling thread, async functions on a separate event loop. Several
-  calls that ``walk`` may be taken in turns, as processes that run at once.
+  calls that ``walk`` may be taken in turns, as processes running at once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Simulator(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         file: FilePath | None = None,
     ) -> Result[S]:
-        """Like ``App.invoke``; ``Crashed`` if a crash was due on the way."""
+        """Like ``App.invoke``; ``Crashed`` if a crash was due."""
         walk = self.walk(
             input,
             thread,
@@ -94,7 +94,7 @@ class Simulator(Generic[S]):
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
-        """Like ``App.resume``; ``Crashed`` if a crash was due on the way."""
+        """Like ``App.resume``; ``Crashed`` if a crash was due."""
         return self.invoke(
             None, thread, options=options, config=config, answer=answer, answers=answers
         )
@@ -110,7 +110,7 @@ class Simulator(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         file: FilePath | None = None,
     ) -> Generator[str, None, Result[S]]:
-        """``invoke``, one effect at a time. The first thing that it does is to look."""
+        """``invoke``, one effect at a time. First it reads the thread."""
         call = Call(
             input=input,
             thread=thread,
@@ -135,13 +135,13 @@ class Simulator(Generic[S]):
         return app.runner.conclude(planned, ending)
 
     def before(self, kind: str) -> int:
-        """The gate before an effect: count it, and crash if that is due."""
+        """Gate before an effect: count it, and crash if due."""
         self.kinds.append(kind)
         self._crash_if_due(len(self.kinds), "before")
         return len(self.kinds)
 
     def after(self, kind: str, number: int) -> None:
-        """The gate after an effect. A record lies inside the effect that runs its node."""
+        """Gate after an effect. A record is inside the effect running its node."""
         self._crash_if_due(number, "after")
 
     def _crash_if_due(self, number: int, when: When) -> None:

@@ -1,4 +1,4 @@
-"""The store contract: what every store must pass, ours and yours.
+"""The store contract, for every store, ours and yours.
 
 Fill the two hooks and give the class a name that pytest collects::
 
@@ -39,5 +39,5 @@ class StoreContract(
 
 
 def clauses() -> list[str]:
-    """The names of the contract's clauses, which are the names of its tests."""
+    """The contract's clauses: the names of its tests."""
     return sorted(name for name in dir(StoreContract) if name.startswith("test_"))

@@ -1,4 +1,4 @@
-"""File runs of a workspace as documents: runs, what each of them reused, and plans."""
+"""A workspace's file runs as documents: runs, reuse, and plans."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from milecastle.views.lines import moment, run_line, thread_line
 
 
 class FileThreads:
-    """The file runs of one tenant in one workspace."""
+    """One tenant's file runs in one workspace."""
 
     def __init__(self, workspace: Workspace, tenant: str) -> None:
         self._workspace = workspace.recorder()
         self._tenant = tenant
 
     def runs(self, thread: str | None = None, limit: int | None = None) -> list[RunRecord]:
-        """Runs by thread, newest first within each, at most ``limit`` of each."""
         by_thread: dict[str, list[RunRecord]] = {}
         for record in self._workspace.runs([]):
             if record.key.tenant == self._tenant and thread in (None, record.key.thread):
@@ -41,17 +40,15 @@ class FileThreads:
         ]
 
     def recent(self, before: str | None) -> Iterator[RunRecord]:
-        """Runs of every thread, newest first; those before a run. Each is read when it is taken."""
+        """Every thread's runs before a given one, newest first, read lazily."""
         found = self._workspace.runs([], newest=True, before=before)
         return (one for one in found if one.key.tenant == self._tenant)
 
     def run(self, run_id: str) -> RunRecord | None:
-        """One run, by its whole id."""
         found = self._workspace.run(run_id)
         return found if found is not None and found.key.tenant == self._tenant else None
 
     def threads(self, status: RunStatus | None, after: str | None) -> list[ThreadLine]:
-        """Each thread with its newest run."""
         lines = [
             msgspec.structs.replace(thread_line(ThreadInfo.of(record)), kind="files")
             for record in self.runs(limit=1)
@@ -60,7 +57,6 @@ class FileThreads:
         return [line for line in lines if status in (None, line.status)]
 
     def failure(self, record: RunRecord) -> Failure | None:
-        """Why a run failed."""
         return self._workspace.failure(record.run_id)
 
     def find(self, thread: str, run_id: str = "") -> RunRecord | None:
@@ -83,7 +79,7 @@ class FileThreads:
         return found[0]
 
     def show_document(self, record: RunRecord) -> FileShowDocument:
-        """One run with its completed nodes; those that it reused name the run that made them."""
+        """One run with its completed nodes; reused ones name the run that made them."""
         nodes = sorted(self._nodes(record), key=lambda node: node.ended_at)
         return FileShowDocument(
             tenant=self._tenant,
@@ -94,7 +90,6 @@ class FileThreads:
         )
 
     def history(self, thread: str, limit: int | None) -> tuple[NodeLine, ...]:
-        """Every node that a run of the thread completed, newest first."""
         made = [
             node
             for record in self.runs(thread)
@@ -109,7 +104,6 @@ class FileThreads:
 
 
 def plan_document(thread: str, plan: Plan) -> PlanDocument:
-    """What a build would do, and why."""
     lines = tuple(
         PlanLine(
             node=one.node,

@@ -35,9 +35,9 @@ KEYS_NEEDED: Final = "on the command line: MILECASTLE_KEYS and MILECASTLE_KEY_ST
 
 
 class Decoded(NamedTuple):
-    """The values of a state. ``undecoded`` names channels that need the code, and why.
+    """A state's values. ``undecoded`` names channels that need the code, and why.
 
-    ``interrupts`` are its open questions. ``tasks`` are the nodes of the step that runs next, each
+    ``interrupts`` are its open questions. ``tasks`` are the nodes of the step running next, each
     with the number of its tasks.
     """
 
@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
 
 
 def read_chain(store: Store, key: ThreadKey, seq: int) -> Chain:
-    """The chain of a checkpoint, which must exist."""
+    """A checkpoint's chain; it must exist."""
     chain = store.read_state(key, seq)
     if chain is None:
         raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {seq}")
@@ -59,7 +59,7 @@ def read_chain(store: Store, key: ThreadKey, seq: int) -> Chain:
 def decode(
     key: ThreadKey, chain: Chain, graph: CompiledGraph | None, keyring: Callable[[], Keyring | None]
 ) -> Decoded:
-    """The state at the end of a chain; without a graph, without types.
+    """The state at a chain's end; without a graph, without types.
 
     ``keyring`` is called if the thread is encrypted.
     """

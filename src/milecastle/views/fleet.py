@@ -1,4 +1,4 @@
-"""The fleet of a store as documents: its workers, and what waits for them."""
+"""A store's fleet as documents: its workers and its queue."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ STUCK_AFTER = 600.0
 def workers_document(
     store: ClaimStore, *, threads: bool = True, stuck_after: float = STUCK_AFTER
 ) -> WorkersDocument:
-    """The workers of a store, with the threads that they have if these are wanted."""
     lines = tuple(worker_line(worker) for worker in store.workers())
     held = tuple(_held(store, stuck_after)) if threads else ()
     return WorkersDocument(workers=lines, threads=held)
 
 
 def _held(store: ClaimStore, stuck_after: float) -> Iterator[HeldLine]:
-    """What the workers have; a thread that rests meanwhile is left out."""
     for worker in store.workers():
         for key in store.claimed(worker.id):
             head = store.head(key)
@@ -33,7 +31,6 @@ def _held(store: ClaimStore, stuck_after: float) -> Iterator[HeldLine]:
 
 
 def queue_document(store: ClaimStore) -> QueueDocument:
-    """What is in each lane, and what limits it."""
     workers = store.workers()
     return QueueDocument(
         lanes=tuple(lane_line(depth, workers) for depth in store.depths()),

@@ -13,10 +13,10 @@ from milecastle.graph.structure import CompiledGraph
 
 
 def input_schema(graph: CompiledGraph) -> dict[str, Any]:
-    """The JSON schema of what a run of a graph can be given.
+    """The JSON schema of a graph's input.
 
     It is that of the declared input. Without one an input is an update of the state, and no key is
-    required. What JSON cannot express may be anything.
+    required. A type JSON cannot express may be anything.
     """
     schema: StateSchema = graph.schema
     declared = schema.input

@@ -1,4 +1,4 @@
-"""Records of a store as lines of documents, and as rows of tables."""
+"""Store records as document lines and table rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,10 @@ from milecastle.views.values import plain
 
 
 def checkpoint_line(known: CheckpointMetadata) -> CheckpointLine:
-    """A checkpoint without its state."""
     return copied(CheckpointLine, known, timestamp=moment(known.timestamp))
 
 
 def thread_line(info: ThreadInfo) -> ThreadLine:
-    """A thread, derived from the head of its log."""
     return ThreadLine(
         thread=info.key.thread,
         status=info.status,
@@ -56,7 +54,6 @@ def thread_line(info: ThreadInfo) -> ThreadLine:
 
 
 def run_line(run: RunRecord, failure: Failure | None) -> RunLine:
-    """The record of a run."""
     return copied(
         RunLine,
         run,
@@ -73,7 +70,6 @@ def _failure(failure: Failure) -> FailureLine:
 
 
 def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
-    """The questions that a run waits for."""
     return tuple(
         QuestionLine(
             id=one.id,
@@ -89,7 +85,6 @@ def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
 
 
 def run_document(result: Result[Any]) -> RunDocument:
-    """How a run stopped."""
     return RunDocument(
         tenant=result.thread.tenant if result.thread else None,
         thread=result.thread.thread if result.thread else None,
@@ -107,7 +102,6 @@ def run_document(result: Result[Any]) -> RunDocument:
 
 
 def submit_document(handle: Handle[Any]) -> SubmitDocument:
-    """What became of a run that was handed over."""
     return SubmitDocument(
         tenant=handle.thread.tenant,
         thread=handle.thread.thread,
@@ -119,7 +113,7 @@ def submit_document(handle: Handle[Any]) -> SubmitDocument:
 
 
 def run_row(line: RunLine) -> list[str]:
-    """A run as a row: thread, run, status, graph, retry, start, end, what failed."""
+    """A run's row: thread, run, status, graph, retry, start, end, failure."""
     failure = line.failure
     why = f"{failure.error_type} at {failure.node or '-'}" if failure else ""
     if failure and failure.tasks:
@@ -137,12 +131,10 @@ def run_row(line: RunLine) -> list[str]:
 
 
 def seconds(time: str | None) -> str:
-    """A time for display, to the second."""
     return f"{time[:19].replace('T', ' ')}Z" if time else "-"
 
 
 def names(found: Sequence[str]) -> str:
-    """Names of nodes in a cell."""
     return ", ".join(found) or "-"
 
 
@@ -156,7 +148,6 @@ def moment(time: int | datetime | None) -> Any:
 
 
 def worker_line(worker: WorkerInfo) -> WorkerLine:
-    """A worker as JSON."""
     return WorkerLine(
         id=worker.id,
         host=worker.owner.host,
@@ -172,7 +163,6 @@ def worker_line(worker: WorkerInfo) -> WorkerLine:
 
 
 def worker_row(line: WorkerLine) -> list[str]:
-    """A worker as a line of a table."""
     state = " (draining)" if line.draining else ""
     lanes = ", ".join(lane.partition("@")[0] for lane in line.lanes)
     running = f"{line.running}/{line.capacity}{state}"
@@ -188,7 +178,6 @@ def held_line(
     now: int,
     stuck_after: float,
 ) -> HeldLine:
-    """A thread that a worker has, with how long it has been in its step."""
     seconds = max(0, now - head.created_at) / 1_000_000
     is_lost, is_long = worker.is_gone, seconds >= stuck_after
     return HeldLine(
@@ -202,13 +191,12 @@ def held_line(
 
 
 def held_row(line: HeldLine) -> list[str]:
-    """Such a thread as a line of a table."""
     since = f"{line.seconds:.0f} s"
     return [line.thread, line.tenant, names(line.nodes), since, line.state, line.worker]
 
 
 def lane_line(depth: LaneDepth, workers: Sequence[WorkerInfo]) -> LaneLine:
-    """What is in a lane as JSON; ``workers`` are all that are known."""
+    """A lane's depth as JSON; ``workers`` are all known ones."""
     graph, _, fingerprint = depth.lane.rpartition("@")
     return LaneLine(
         graph=graph,
@@ -223,14 +211,12 @@ def lane_line(depth: LaneDepth, workers: Sequence[WorkerInfo]) -> LaneLine:
 
 
 def lane_row(line: LaneLine) -> list[str]:
-    """What is in a lane as a line of a table."""
     counts = [str(line.due), str(line.later), str(line.running)]
     waited = [f"{line.oldest:.1f} s", str(line.workers) if line.workers else "none"]
     return [line.graph, line.fingerprint[:8], line.tenant, *counts, *waited]
 
 
 def schedule_line(info: ScheduleInfo) -> ScheduleLine:
-    """A schedule as JSON."""
     schedule = info.schedule
     return copied(
         ScheduleLine,
@@ -244,19 +230,16 @@ def schedule_line(info: ScheduleInfo) -> ScheduleLine:
 
 
 def schedule_row(line: ScheduleLine) -> list[str]:
-    """A schedule as a line of a table."""
     last = line.last.rpartition("@")[2] or "-"
     counts = [str(line.fired), str(line.skipped), str(line.missed)]
     return [line.name, line.when, line.status, seconds(line.next), last, *counts]
 
 
 def limit_line(limit: Limit) -> LimitLine:
-    """A limit as JSON."""
     return LimitLine(**msgspec.structs.asdict(limit))
 
 
 def limit_row(line: LimitLine) -> list[str]:
-    """A limit as a line of a table."""
     count = "-" if line.concurrency is None else str(line.concurrency)
     rate = "-" if line.rate is None else f"{line.rate} in {line.period:g} s"
     return [line.graph or "*", line.tenant or "*", count, rate, "yes" if line.paused else "-"]

@@ -1,4 +1,4 @@
-"""Threads as they are listed: by status, where running and lost are told apart, tag and graph."""
+"""Thread lists by status (running or lost), tag and graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def thread_lines(
     after: str | None = None,
     subgraphs: bool = False,
 ) -> Iterator[ThreadLine]:
-    """The threads of a tenant, by name, with this status, graph, tag or beginning of the name.
+    """A tenant's threads, by name, with this status, graph, tag or beginning of the name.
 
     Without their tags: see ``with_tags``.
     """
@@ -47,7 +47,7 @@ def thread_lines(
 
 
 class ThreadPage(NamedTuple):
-    """Some threads. ``next`` is the ``after`` of the next page, if threads are left to look at."""
+    """A page of threads. ``next`` is the next page's ``after``, if threads are left."""
 
     lines: tuple[ThreadLine, ...]
     next: str | None
@@ -76,7 +76,6 @@ def thread_page(
 
 
 def with_tags(store: Store, tenant: str, lines: Iterable[ThreadLine]) -> tuple[ThreadLine, ...]:
-    """Threads with their tags, which are read for many at once."""
     lines = tuple(lines)
     if not lines or store.tags is None:
         return lines
@@ -93,7 +92,6 @@ def with_tags(store: Store, tenant: str, lines: Iterable[ThreadLine]) -> tuple[T
 def _cut(
     candidates: Iterator[ThreadInfo], match: Callable[[ThreadInfo], T | None], limit: int, most: int
 ) -> tuple[tuple[T, ...], str | None]:
-    """What matches, and where the next page begins if candidates are left to look at."""
     found: list[T] = []
     last: str | None = None
     for count, info in enumerate(candidates):
@@ -123,7 +121,6 @@ def _candidates(
     after: str | None,
     subgraphs: bool,
 ) -> Iterator[ThreadInfo]:
-    """What the index finds: by tag or recorded status, and by name from ``prefix`` to its end."""
     recorded = cast("RunStatus | None", "running" if status == LOST else status)
     if prefix and (after is None or after < prefix):
         named = store.thread(ThreadKey(tenant, prefix))
@@ -156,7 +153,7 @@ def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:
 def found_threads(
     store: Store, tenant: str, status: RunStatus, graph: str | None, after: str | None = None
 ) -> Iterator[ThreadInfo]:
-    """The threads of a status; of those that failed, the ones that no worker will retry."""
+    """Threads with a status; failed ones only if no worker will retry them."""
     listed = own_threads(store, tenant, status=status, after=after)
     return (info for info in listed if _is_found(info, graph))
 
@@ -169,7 +166,6 @@ def _is_found(info: ThreadInfo, graph: str | None) -> bool:
 def asking_threads(
     store: Store, tenant: str, *, graph: str | None = None, after: str | None = None
 ) -> Iterator[ThreadInfo]:
-    """The threads that wait for answers, by name."""
     listed = own_threads(store, tenant, status="interrupted", after=after)
     return (info for info in listed if _asks(info, graph))
 
@@ -179,7 +175,7 @@ def _asks(info: ThreadInfo, graph: str | None) -> bool:
 
 
 class InfoPage(NamedTuple):
-    """Lines of the index. ``next`` is the ``after`` of the next page, if some are left to see."""
+    """A page of index rows. ``next`` is the next page's ``after``, if any are left."""
 
     infos: tuple[ThreadInfo, ...]
     next: str | None
@@ -195,7 +191,6 @@ def found_page(
     limit: int,
     most: int,
 ) -> InfoPage:
-    """A page of ``found_threads``, which looks at ``most`` threads and no more."""
     listed = own_threads(store, tenant, status=status, after=after)
     return InfoPage(*_cut(listed, lambda one: one if _is_found(one, graph) else None, limit, most))
 
@@ -203,6 +198,5 @@ def found_page(
 def asking_page(
     store: Store, tenant: str, graph: str | None, after: str | None, *, limit: int, most: int
 ) -> InfoPage:
-    """A page of ``asking_threads``, which looks at ``most`` threads and no more."""
     listed = own_threads(store, tenant, status="interrupted", after=after)
     return InfoPage(*_cut(listed, lambda one: one if _asks(one, graph) else None, limit, most))

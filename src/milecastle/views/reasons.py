@@ -1,4 +1,4 @@
-"""Why a thread does not run: every reason that can be read from its store."""
+"""Reasons a thread does not run, as far as its store tells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LATE: Final = 60.0
 
 
 def why_document(store: Store, key: ThreadKey) -> WhyDocument:
-    """The status of a thread, and each reason why it does not run, or that it does.
+    """A thread's status, and each reason why it does not run, or that it does.
 
     Names, numbers and times only: no value of the state is in it.
     """
@@ -51,7 +51,6 @@ def _counted(count: int, what: str) -> str:
 
 
 def _of_run(store: Store, info: ThreadInfo, inputs: int) -> Iterator[WhyLine]:
-    """What the thread's own line says."""
     match claimed(info).status:
         case "completed" | "cancelled" as ended if inputs:
             yield _line("inputs", f"its last run is {ended}, and {_counted(inputs, 'input')}")
@@ -108,7 +107,6 @@ def _running(store: Store, info: ThreadInfo) -> Iterator[WhyLine]:
 
 
 def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
-    """Why no worker has claimed a thread that has a time."""
     now, due_at = store.now(), info.due_at or 0
     if due_at > now:
         yield _line("not-due", f"it is not due until {seconds(moment(due_at))}")
@@ -170,7 +168,6 @@ def _limited(
 
 
 def fleet_troubles(store: ClaimStore) -> list[WhyLine]:
-    """What is wrong with the queue and the workers of a store."""
     workers, limits = store.workers(), store.limits()
     alive = [one for one in workers if not one.is_gone]
     found = [

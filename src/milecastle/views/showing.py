@@ -24,14 +24,14 @@ from milecastle.views.values import plain
 
 
 class Shown(NamedTuple):
-    """A checkpoint, without the results of its step, and the record of its run."""
+    """A checkpoint, without its step's results, and its run's record."""
 
     chain: Chain
     run: RunRecord | None
 
 
 def read_shown(store: Store, key: ThreadKey, seq: int | None = None) -> Shown | None:
-    """What is shown of a checkpoint; the head and the record of its run are of one moment."""
+    """A checkpoint's data for display; the head and its run's record are read together."""
     chain = store.read_state(key, seq)
     if chain is None:
         return None
@@ -45,7 +45,6 @@ def read_shown(store: Store, key: ThreadKey, seq: int | None = None) -> Shown | 
 
 
 def show_document(store: Store, key: ThreadKey, shown: Shown, decoded: Decoded) -> ShowDocument:
-    """The checkpoint at the end of a chain, its run and its state."""
     entry, run = shown.chain.entries[-1], shown.run
     status, next = "-", entry.next or entry.route
     if run is not None:
@@ -68,7 +67,7 @@ def show_document(store: Store, key: ThreadKey, shown: Shown, decoded: Decoded) 
 
 
 def run_lines(store: Store, runs: Iterable[RunRecord]) -> list[RunLine]:
-    """Runs with their failures; one that a worker has claimed is running."""
+    """Runs with their failures; a claimed one is running."""
     lines: list[RunLine] = []
     for run in runs:
         may_be_claimed = run.status in ("queued", "interrupted", "sleeping")
@@ -79,7 +78,6 @@ def run_lines(store: Store, runs: Iterable[RunRecord]) -> list[RunLine]:
 
 
 def _task_lines(store: Store, key: ThreadKey, seq: int, decoded: Decoded) -> tuple[TaskLine, ...]:
-    """The tasks of a step with several tasks, if it is current or next."""
     newest = store.head(key)
     if newest is None or newest.seq != seq or sum(decoded.tasks.values()) < 2:
         return ()
@@ -90,12 +88,12 @@ def _task_lines(store: Store, key: ThreadKey, seq: int, decoded: Decoded) -> tup
 
 
 def ended_tasks(store: Store, key: ThreadKey, head: Entry, node: str) -> int:
-    """How many tasks of a node have ended in the step after the head."""
+    """Number of a node's tasks that ended in the step after the head."""
     return store.count_results(key, outcome_row(head.step + 1, task_id(node)))
 
 
 def changes_between(old: Decoded, new: Decoded) -> tuple[list[Change], dict[str, str]]:
-    """What differs, and the channels that cannot be read and so are not compared."""
+    """Differences, and channels that cannot be read and compared."""
     unread = {**old.undecoded, **new.undecoded}
     before, after = (
         {name: value for name, value in side.values.items() if name not in unread}
@@ -105,7 +103,6 @@ def changes_between(old: Decoded, new: Decoded) -> tuple[list[Change], dict[str,
 
 
 def change_line(change: Change) -> ChangeLine:
-    """A difference as JSON."""
     return ChangeLine(
         path=change.path, kind=change.kind, old=plain(change.old), new=plain(change.new)
     )

@@ -1,6 +1,6 @@
 """Values of the state as JSON for display.
 
-What JSON cannot express is written as text: times in ISO 8601, sets as sorted lists, bytes in
+Values JSON cannot express are written as text: times in ISO 8601, sets as sorted lists, bytes in
 base64, non-finite numbers by name, and integers with more digits than Python writes in hexadecimal.
 It is never read back.
 """
@@ -33,12 +33,10 @@ _JSON: Final = Escapes(lambda char: json.dumps(char)[1:-1])
 
 
 def anything(value: Any) -> Any:
-    """Forget what a type checker half knows of a value."""
     return value
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """A value as JSON text. Control sequences and surrogates are escaped."""
     if indent is None:
         return "".join(json_pieces(value))
     text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
@@ -52,7 +50,7 @@ class PlainValue(msgspec.Struct, frozen=True):
 
 
 def json_pieces(value: Any) -> Iterator[str]:
-    """A value as JSON text, in pieces of bounded size, each made in a few milliseconds."""
+    """A value as JSON text, in bounded pieces, each made in a few milliseconds."""
     parts: list[str] = []
     size = 0
     for text in _tokens(value.value if isinstance(value, PlainValue) else plain(value)):
@@ -65,7 +63,6 @@ def json_pieces(value: Any) -> Iterator[str]:
 
 
 def _tokens(value: Any) -> Iterator[str]:
-    """The JSON text of a plain value; none is much longer than a piece."""
     if json_size(value, _PIECE) <= _PIECE:
         yield json.dumps(value, ensure_ascii=False)
     elif isinstance(value, str):
@@ -90,7 +87,6 @@ def _tokens(value: Any) -> Iterator[str]:
 
 
 def _items(items: list[Any]) -> Iterator[str]:
-    """The items of a long list, as many together as have room in a piece."""
     for at in range(0, len(items), _TOGETHER):
         part = items[at : at + _TOGETHER]
         if json_size(part, _PIECE) <= _PIECE:
@@ -104,7 +100,7 @@ def _items(items: list[Any]) -> Iterator[str]:
 def json_size(value: Any, most: int) -> int:
     """About how many bytes a value takes as JSON; counting stops above ``most``.
 
-    What is not JSON may be of any size, and counts as too large.
+    Values that are not JSON may have any size, and count as too large.
     """
     size, left = 0, [value]
     while left and size <= most:
@@ -125,7 +121,6 @@ def json_size(value: Any, most: int) -> int:
 
 
 def plain(value: Any) -> Any:
-    """A value as None, bool, int, float, str, list and dict."""
     if type(value) is str or (type(value) is int and -_SMALL < value < _SMALL):
         return value  # as nearly all are
     if value is None or isinstance(value, bool | str):
@@ -170,7 +165,6 @@ def _scalar(value: Any) -> Any:
 
 
 def _number(value: int) -> int | str:
-    """A number, or its hexadecimal digits where Python refuses to write the decimal ones."""
     try:
         return value if value.bit_length() < _SURELY_SHORT else int(str(value))
     except ValueError:
@@ -178,7 +172,6 @@ def _number(value: int) -> int | str:
 
 
 def _converted(value: Any) -> Any:
-    """Structs, dataclasses, dates, UUIDs, bytes; or the name of the type."""
     import dataclasses
 
     if isinstance(value, File):
@@ -194,7 +187,7 @@ def _converted(value: Any) -> Any:
 
 
 def fitted(schema: StateSchema, given: Mapping[str, Any], typed: Mapping[str, str]) -> Any:
-    """Values from JSON converted to the types that the channels declare, where that is obvious.
+    """Values from JSON converted to the types the channels declare, where that is obvious.
 
     ``typed`` contains the text as typed: ``--set version=5`` is text if the channel takes text.
     Values that do not match are left as they are: the engine reports them.

@@ -1,13 +1,13 @@
-"""The keyring: encrypts the threads of an app or a store, each with its own key.
+"""The keyring: encrypts an app's threads or a store, each with its own key.
 
 Rules:
 
 - The keys of threads are in a store of any kind, wrapped by a key of the keyring, as one thread
   each of the reserved tenant ``milecastle.keys``; names are hashed.
-- The first writer of a thread creates its key. The fence of the key store ensures that there is
-  only one. A writer that starts a thread whose key already exists gives the key a new life, so that
+- The first writer of a thread creates its key. The fence of the key store ensures there is
+  only one. A writer starting a thread whose key already exists gives the key a new life, so that
   it is not erased on behalf of the previous thread.
-- The threads of subgraphs share the key of the thread that they belong to, and are deleted with it.
+- The threads of subgraphs share the key of the thread they belong to, and are deleted with it.
 - Keys are not cached: once one is erased, the next call in any process no longer finds it.
 """
 
@@ -72,7 +72,7 @@ class Keyring:
             return cls(_parse(file, str(path)), store=store)
 
     def sealer(self, key: ThreadKey, *, new: bool = False) -> ThreadSealer:
-        """The encryption of a thread; ``new`` gives it a key if it has none."""
+        """A thread's encryption; ``new`` gives it a key if it has none."""
         from milecastle.codec.encryption import ThreadSealer
 
         address = _address(key)
@@ -83,7 +83,7 @@ class Keyring:
         return ThreadSealer(key, thread_key, new=new)
 
     def erase(self, key: ThreadKey) -> bool:
-        """Erase the key of a thread, which makes every copy of it unreadable.
+        """Erase a thread's key, which makes every copy of it unreadable.
 
         Return whether it existed.
         A thread of a subgraph shares its parent's key.
@@ -91,7 +91,7 @@ class Keyring:
         return not is_child(key) and self._keys.delete_thread(_address(key))
 
     def eraser(self, key: ThreadKey) -> Callable[[], bool]:
-        """Erases the key of a thread, unless a thread of that name starts after this call."""
+        """Erases a thread's key, unless a thread of that name starts after this call."""
         address = _address(key)
         seen = None if is_child(key) else self._keys.get_latest(address)
 
@@ -123,7 +123,6 @@ class Keyring:
         self._keys.close()
 
     def _begin(self, address: ThreadKey, found: _Stored | None) -> _Stored:
-        """The key of a thread that starts, created or reused by us or another process."""
         from os import urandom
 
         from milecastle.codec.encryption import new_thread_key
@@ -204,7 +203,7 @@ def _parse(parts: Iterable[str], place: str) -> dict[str, str]:
 
 
 def _address(key: ThreadKey) -> ThreadKey:
-    """Where the key of a thread is stored: a hash, so that names are not revealed."""
+    """Where a thread's key is stored: a hash, so names are not revealed."""
     import hashlib
 
     name = f"{len(key.tenant)}:{key.tenant}:{root_of(key).thread}"

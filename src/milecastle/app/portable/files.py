@@ -1,4 +1,4 @@
-"""Portable files: a state, what runs next and the config of the run in one file.
+"""Portable files: a state, the next nodes and the run's config in one file.
 
 Rules:
 
@@ -60,7 +60,6 @@ from milecastle.support.printable import path_segment, printable
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace the contents of ``path`` atomically."""
     _write(path.parent, data, lambda temporary: temporary.replace(path))
 
 
@@ -82,7 +81,6 @@ def add_file(folder: Path, node: str, milliseconds: int, data: bytes) -> Path:
 
 
 def _take_name(temporary: Path, path: Path) -> bool:
-    """Give the file its name unless that is taken."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -95,7 +93,6 @@ def _take_name(temporary: Path, path: Path) -> bool:
 
 
 def _write(folder: Path, data: bytes, place: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name, then let ``place`` give it its final one."""
     import tempfile
 
     temporary: Path | None = None
@@ -129,10 +126,10 @@ _END_SIZE: Final = 1024
 
 @prepared
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The contents of a file.
+    """A file's contents.
 
-    ``version`` comes first, so that a newer one is recognized before the rest is read.
-    ``pending`` is what the checkpoint contains besides the state: ``engine/reserved_channels.py``.
+    ``version`` comes first, so a newer one is recognized before the rest is read.
+    ``pending`` is the checkpoint's content besides the state: ``engine/reserved_channels.py``.
     """
 
     version: str = FORMAT
@@ -151,8 +148,6 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @prepared
 class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The form of ``pending``, checked on loading."""
-
     sends: list[Any] = msgspec.field(name=SENDS, default=[])
     asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
     answers: dict[str, Any] = msgspec.field(name=ANSWERS, default={})
@@ -166,7 +161,7 @@ _Question = tuple[str, str, Any, Any, dict[str, Any] | None, bool]
 
 
 class PortableFiles:
-    """The portable files of one graph. ``folder`` is where interrupts are saved, if set."""
+    """Portable files for one graph. Interrupts are saved in ``folder``, if set."""
 
     def __init__(
         self,
@@ -191,18 +186,15 @@ class PortableFiles:
         return self._made
 
     def save(self, path: FilePath, state: Any, node: str, config: Any = None) -> None:
-        """Save a state and the node that will run on it; an older file is replaced."""
         next = () if node == END else (node,)
         data = self._encode(self.graph.schema.read_input(state), next, node, config)
         replace_file(Path(path), data)
         _log("saved", path, node, 0, len(data))
 
     def leaving(self, config: Any) -> Callable[..., None]:
-        """Saves the files of a run with this config when it stops."""
         return partial(self._leave, config)
 
     def _leave(self, config: Any, ending: Ending, results: Mapping[str, Mapping[str, Any]]) -> None:
-        """Save a file for each node that the run stops at."""
         if self.folder is None:
             return
         next, step = ending.next, ending.step
@@ -236,7 +228,7 @@ class PortableFiles:
         results: Mapping[str, Any] | None = None,
         pending: Reserved | None = None,
     ) -> bytes:
-        """The bytes of a file.
+        """A file's bytes.
 
         Raises:
             InvalidRequest: the graph has no such node, or the state does not match it.
@@ -285,7 +277,6 @@ class PortableFiles:
         return {**loaded, "results": content.results} if content.results else loaded
 
     def read(self, call: Call) -> tuple[Position, str, Call]:
-        """The position in the file that a call names, a note, and the call with its config."""
         if call.input is not None or call.given:
             raise InvalidRequest("give a portable file alone, without an input or an answer")
         path = Path(call.file)
@@ -303,7 +294,6 @@ class PortableFiles:
         return position, note, msgspec.structs.replace(call, config=config)
 
     def _entry(self, content: _Content, run_id: str) -> Entry:
-        """The checkpoint that a file is. No log has it, so it has no seq and no id."""
         return Entry(
             seq=0,
             id="",
@@ -322,7 +312,6 @@ class PortableFiles:
         )
 
     def _values(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The values of a state, in a form that nodes can receive."""
         values = self.graph.schema.complete(given)
         if missing := self.graph.schema.missing(values):
             names = ", ".join(map(repr, missing))
@@ -330,7 +319,6 @@ class PortableFiles:
         return values
 
     def _open(self, path: Path) -> tuple[_Content, str]:
-        """The contents of a file that matches this graph, and a note about what changed, or ''."""
         data = _read_bytes(path)
         pickled = open_file(data, self._key, str(path))
         try:
@@ -347,7 +335,6 @@ class PortableFiles:
         return content, changed
 
     def _refuse_misfit(self, pickled: bytes, path: Path) -> None:
-        """If the file belongs to another graph, say so: that explains every other mismatch."""
         try:
             outline = _content(self._codec.outline(pickled), path)
         except CodecError:
@@ -355,7 +342,7 @@ class PortableFiles:
         self._check_fit(outline, path, typed=False)
 
     def _check_fit(self, content: _Content, path: Path, *, typed: bool = True) -> str:
-        """Refuse what does not match this graph; otherwise return a note about what changed, or ''.
+        """Refuse a mismatch with this graph; otherwise return a note about the changes, or ''.
 
         An outline has no objects, so the types of its values are not checked.
         """
@@ -377,7 +364,6 @@ class PortableFiles:
         return fit.note
 
     def _check_pending(self, content: _Content, path: Path) -> None:
-        """Refuse pending work that no run produces: the engine relies on its form."""
         try:
             found = msgspec.convert(content.pending, _Pending)
             sends = list(zip(found.sends[::2], found.sends[1::2], strict=True))
@@ -391,7 +377,7 @@ class PortableFiles:
 
 
 def _portable(ending: Ending) -> Reserved:
-    """What a file contains besides the state.
+    """A file's content besides the state.
 
     A subgraph runs again from its start, because a file has no threads for it. So it asks again;
     its answers and wake times would be lost.

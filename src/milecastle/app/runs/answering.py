@@ -28,7 +28,7 @@ from milecastle.model.interrupt import Interrupt
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """Means that no answer was given, because ``None`` may be an answer."""
+    """Marks a missing answer, because ``None`` may be an answer."""
 
     def __repr__(self) -> str:
         return "UNANSWERED"
@@ -38,7 +38,7 @@ UNANSWERED: Final = Unanswered()
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller answers: to the one open question, to ``question``, or to several by their ids.
+    """A caller's answers: to the one open question, to ``question``, or to several by id.
 
     ``key`` identifies the answer: given again, it is the same one.
     """
@@ -61,11 +61,10 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ids(self) -> Sequence[str]:
-        """The questions that are named."""
         return (self.question,) if self.question is not None else tuple(self.answers or ())
 
     def renamed(self, renames: Renames) -> Given:
-        """The same, with ids under the new names of nodes: a caller may have read the old ones."""
+        """Ids under the new node names: the caller may have read the old ones."""
         if not renames or not self.ids:
             return self
 
@@ -85,7 +84,7 @@ NOTHING_GIVEN: Final = Given()
 def match_answers(thread: str, position: Position, given: Given) -> dict[str, Any]:
     """The answers by the labels of their questions.
 
-    Refuses answers to questions that are not open.
+    Refuses answers to closed questions.
     """
     refuse_unasked(thread, position, given)
     found = _questions(position)
@@ -105,13 +104,12 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
 
 
 def _questions(position: Position) -> dict[str, Interrupt]:
-    """The open questions that take an answer, by id."""
     found = open_interrupts(position.reserved, position.place)
     return {interrupt.id: interrupt for interrupt in found if interrupt.asks}
 
 
 def refuse_unasked(thread: str, position: Position, given: Given) -> None:
-    """Refuse answers to questions that are not open, and say whether they were answered."""
+    """Refuse answers to closed questions, and report those already answered."""
     found, answered = _questions(position), position.reserved.get(ANSWERS, {})
     for id in given.ids:
         place, _, label = id.partition(":")
@@ -132,13 +130,12 @@ def refuse_unasked(thread: str, position: Position, given: Given) -> None:
 
 
 def _is_past(place: str, position: Position) -> bool:
-    """Whether a place is of a step that this thread has left."""
     seq = place.partition(".")[0]
     return seq.isdecimal() and len(seq) < 18 and int(seq) < position.settled
 
 
 def refuse_refused(thread: str, given: Given, interrupts: Sequence[Interrupt]) -> None:
-    """Raise if an answer was refused when the node received it; the question is open again."""
+    """Raise if the node refused an answer; the question is open again."""
     for interrupt in interrupts if given else ():
         if interrupt.refused and (not given.ids or interrupt.id in given.ids):
             raise InvalidAnswer(_not_taken(thread, interrupt, interrupt.refused))
@@ -159,7 +156,6 @@ def _only(thread: str, found: Sequence[Interrupt]) -> str:
 
 
 def refuse_without_answer(thread: str, graph: CompiledGraph, position: Position, now: int) -> None:
-    """A thread whose tasks all wait for an answer or a time cannot continue without one."""
     found = open_interrupts(position.reserved, position.place)
     if not found or has_work(graph, position, now):
         return

@@ -34,15 +34,15 @@ IfExists = Literal["reject", "take_over", "discard", "cancel", "queue", "keep"]
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of ``invoke``, ``stream``, ``resume`` or ``submit`` asks for.
+    """Arguments of ``invoke``, ``stream``, ``resume`` or ``submit``.
 
-    ``mode`` is that of a stream, or ``None`` without a reader. ``run_id`` names a run that is not
-    saved; saved runs have their own. ``known`` is what was read of the thread already. ``is_own``:
-    Milecastle itself starts the thread, under a name of ``own_key``.
+    ``mode`` is the stream's, or ``None`` without a reader. ``run_id`` names an unsaved run; saved
+    runs have their own. ``known`` was read from the thread already. ``is_own``: Milecastle itself
+    starts the thread, under a name of ``own_key``.
 
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
     completed with this input. ``instead_of`` is the only run that may be discarded. ``tags`` are
-    added to the thread by the commit that starts the run. ``assignment`` says that workers run the
+    added to the thread by the commit starting the run. ``assignment`` says workers run the
     thread, and whether the caller is one of them.
     """
 
@@ -87,22 +87,19 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_claimed(self) -> bool:
-        """Whether the caller is a worker that has claimed the thread."""
         return self.assignment is not None and bool(self.assignment.worker)
 
     @property
     def queues(self) -> bool:
-        """Whether the run is queued for workers."""
         return self.assignment is not None and not self.assignment.worker
 
     @property
     def names_run(self) -> bool:
-        """Whether the key names a run, if there is one."""
+        """True if the key names a run, if there is one."""
         return self.key is not None and not self.again
 
 
 def if_taken(take_over: bool, discard: bool = False) -> IfExists:
-    """The value for two arguments of ``invoke``."""
     if discard:
         return "cancel" if take_over else "discard"
     return "take_over" if take_over else "reject"
@@ -121,7 +118,6 @@ def started(
     file: Any,
     checkpoint: Any,
 ) -> Call:
-    """The call of ``invoke``. ``checkpoint`` is another name for ``file``."""
     if checkpoint is not None and file is not None:
         raise InvalidRequest("give the portable file once: as file= or as checkpoint=, not both")
     return Call(
@@ -145,7 +141,6 @@ def resumed(
     options: ExecutionOptions | None,
     config: Any,
 ) -> Call:
-    """The call of ``resume``."""
     return Call(
         thread=thread,
         given=given,
@@ -166,7 +161,6 @@ def submitted(
     instead_of: str | None,
     tags: Iterable[str],
 ) -> Call:
-    """The call of ``submit``."""
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
     return Call(

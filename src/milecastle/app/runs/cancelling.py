@@ -39,12 +39,12 @@ def cancel_run(
 ) -> bool:
     """Close the unfinished run of a thread, with a failure record; return whether there was one.
 
-    With ``run_id``, only that run: ``False`` if another one has the thread by now.
-    A run that failed has ended: ``False``, unless workers would retry it, or inputs wait behind it:
-    then its retry is cancelled. So is what a thread waits for that a user took back to before the
-    end of its run. The thread can be resumed as after a cancellation. ``InvalidRequest`` if inputs
-    wait, and the checkpoint from which the next one would start is gone. If the run has ended and
-    inputs wait, the first of them is removed, and the run that it would have started is cancelled.
+    With ``run_id``, only that run: ``False`` if another one has the thread by now. A run that
+    failed has ended: ``False``, unless workers would retry it, or inputs wait behind it: then its
+    retry is cancelled. So are the waits of a thread a user took back to before its run's end.
+    The thread can be resumed as after a cancellation. ``InvalidRequest`` if inputs wait, and the
+    checkpoint from which the next one would start is gone. If the run has ended and inputs wait,
+    the first of them is removed, and the run it would have started is cancelled.
     """
     is_cancelled = despite_conflicts(partial(_cancel, store, codec, clock, key, run_id))
     if is_cancelled:
@@ -89,7 +89,7 @@ def _cancel_waiting(
     """Remove the first waiting input of a thread whose run has ended, and cancel its run.
 
     The entry is one of the run that ended: it leaves the thread where it is, and fences out a
-    worker that is about to start the input.
+    worker about to start the input.
     """
     key = ended.key
     waiting, known = waiting_inputs(store, key, 1), store.thread(key)
@@ -113,7 +113,7 @@ def _cancel_waiting(
 
 
 def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exception) -> bool:
-    """End a run whose waiting input its thread refuses, so that the next one can start.
+    """End a run whose waiting input its thread refuses, so the next one can start.
 
     ``False`` if the run was not enqueued, or has applied its input, or its thread is gone.
     """
@@ -132,10 +132,10 @@ def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exc
 
 
 def _is_expected(store: Store, head: Entry, ended: RunRecord) -> bool:
-    """Whether something is to follow a run that ended at the head of its thread.
+    """True if something follows a run that ended at its thread's head.
 
-    That is the retry of one that failed, or an input that waits behind it. If a user took the
-    thread back to before the end of its run, it waits to be resumed from there.
+    That is the retry of one that failed, or an input waiting behind it. If a user took the
+    thread back to before its run's end, it waits to be resumed from there.
     """
     if ended.status in ("completed", "superseded"):
         return bool(head.next or head.route)
@@ -148,7 +148,7 @@ def _is_expected(store: Store, head: Entry, ended: RunRecord) -> bool:
 
 
 def count_lost(store: Store, key: ThreadKey) -> int:
-    """How many workers in a row were lost with the current step of a thread, or before it."""
+    """Number of workers lost in a row with a thread's current step, or before it."""
     chain = store.read(key)
     count = 0
     for entry in reversed(chain.entries if chain else ()):

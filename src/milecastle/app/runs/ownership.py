@@ -6,8 +6,8 @@ Rules:
 - A process is known to be gone, or alive, only from inside the same boot of the same kernel and the
   same pid namespace: host names are shared by machines, boot ids by containers. Everything else is
   unknown.
-- This process knows what it drives itself: a run whose driver ended, by an exception, an interrupt
-  or a closed stream, is not in progress. A forked child drives nothing.
+- This process knows its own runs: one whose driver ended, by an exception, an interrupt or a closed
+  stream, is not in progress. A forked child drives nothing.
 """
 
 from __future__ import annotations
@@ -47,19 +47,17 @@ _places: Final[dict[_Place, Journal]] = {}
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """What is known about the process that drives a run, and its description."""
+    """State and description of the owning process."""
 
     state: Literal["alive", "gone", "unknown"]
     text: str
 
 
 def current_owner() -> Owner:
-    """This process."""
     return _owner_of(os.getpid())
 
 
 def find_owner(record: RunRecord) -> Sighting:
-    """Whether the process named in a run record is alive."""
     owner = record.owner
     if record.run_id in _driven:
         return Sighting("alive", f"this process ({os.getpid()})")
@@ -75,7 +73,7 @@ def find_owner(record: RunRecord) -> Sighting:
 
 
 def why_lost(store: Store, record: RunRecord) -> str:
-    """Why a run recorded as running is not known to be running; empty if it is, or has ended."""
+    """Reason a running record is not known to be running; empty if it is, or has ended."""
     if record.status != "running":
         return ""
     found = find_owner(record)
@@ -98,7 +96,7 @@ def refuse_busy(store: Store, record: RunRecord, head: int) -> None:
 
 
 def is_served(store: Store, record: RunRecord) -> bool:
-    """Whether workers have a run that has not ended, or will get it without being asked."""
+    """True if workers have an unfinished run, or will get it without being asked."""
     if record.status == "queued":
         return True
     info = store.thread(record.key)
@@ -106,7 +104,6 @@ def is_served(store: Store, record: RunRecord) -> bool:
 
 
 def _live_worker(store: Store, key: ThreadKey) -> str:
-    """The worker that has a thread, if its heartbeat has not stopped; otherwise empty."""
     if not offers(store, ClaimStore):
         return ""
     info = store.thread(key)
@@ -119,8 +116,8 @@ def _live_worker(store: Store, key: ThreadKey) -> str:
 class Driving:
     """Inside this context, this process drives the journal's run.
 
-    Raises ``RunInProgress`` if it already drives the same thread, unless ``take_over``. A run that
-    has committed something is found in the store, or has lost the thread.
+    Raises ``RunInProgress`` if it already drives the same thread, unless ``take_over``. A run with
+    a commit is found in the store, or has lost the thread.
     """
 
     def __init__(self, journal: Journal, store: Store | None, take_over: bool) -> None:
@@ -166,7 +163,6 @@ def _owner_of(pid: int) -> Owner:
 
 
 def _boot_id() -> str:
-    """The boot id of this kernel and our pid namespace; empty if neither is known."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - pathlib is slow
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
@@ -182,7 +178,7 @@ _STARTED: Final = 19
 
 
 def _read_stat(name: str, pid: int | None = None) -> list[str] | None:
-    """The fields of a process after its name; ``None`` if there are none, or it is not ``pid``."""
+    """Process fields after its name; ``None`` if absent, or not for ``pid``."""
     try:
         with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             before, _, after = file.read().rpartition(")")
@@ -195,7 +191,6 @@ def _read_stat(name: str, pid: int | None = None) -> list[str] | None:
 
 
 def _look_at(owner: Owner, name: str) -> Sighting:
-    """A process of our own namespace."""
     found = _read_stat(str(owner.pid))
     if found is None:
         return _feel_for(owner, name)
@@ -206,7 +201,7 @@ def _look_at(owner: Owner, name: str) -> Sighting:
 
 
 def _feel_for(owner: Owner, name: str) -> Sighting:
-    """A process that /proc does not show: gone, or hidden from this user (hidepid)."""
+    """Check a process hidden from /proc: gone, or hidden from this user (hidepid)."""
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:

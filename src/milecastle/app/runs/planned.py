@@ -31,7 +31,7 @@ __all__ = ["PlannedRun"]
 
 
 class PlannedRun(Host):
-    """The run of a call.
+    """A call's run.
 
     A sync call of a graph that has async functions enters one event loop for the whole run. While
     it is driven, this process owns the run.
@@ -68,15 +68,12 @@ class PlannedRun(Host):
 
     @property
     def key(self) -> ThreadKey | None:
-        """The thread that is run; ``None`` if it is not saved."""
         return self.plan.journal.key if self.plan.journal else None
 
     def effects(self, services: Services) -> Generator[Effect, Any, Ending]:
-        """The run, for a driver with these services."""
         return Run(self.plan, services).effects()
 
     def finish(self) -> Ending:
-        """Run until it stops."""
         if self.plan.graph.is_async:
             import asyncio
 
@@ -93,28 +90,24 @@ class PlannedRun(Host):
                     return ending
 
     async def afinish(self) -> Ending:
-        """Run until it stops, on the event loop."""
         return await self.adrive().finish()
 
     def hand_over(self) -> Ending:
-        """Commit the opening of a run for the workers; no function of the graph is called."""
+        """Commit a run's opening for the workers; no graph function is called."""
         return blocking.hand_over(self.effects, self)
 
     async def ahand_over(self) -> Ending:
-        """Async version of ``hand_over``."""
         from milecastle.drivers.asynchronous import Drive
 
         return await Drive(self.effects, self).hand_over()
 
     def events(self) -> Generator[Event, None, Ending]:
-        """Run, and yield events as they happen."""
         if self.plan.graph.is_async:
             refuse_running_loop()
             return self._events_of_loop()
         return self._events()
 
     def adrive(self) -> Drive:
-        """The driver of the run on an event loop."""
         from milecastle.drivers.asynchronous import Drive
 
         return Drive(self.effects, self, self._driving())
@@ -145,7 +138,6 @@ class PlannedRun(Host):
 
 
 def refuse_running_loop() -> None:
-    """A sync call of an async graph cannot be made from inside a loop."""
     import asyncio
 
     try:
@@ -163,7 +155,6 @@ async def _next_of(events: Any) -> Event | None:
 
 
 def _filter(call: Call, run_id: str) -> Callable[[Event], Event | None]:
-    """The filter of a stream: events of subgraphs only if requested."""
     select = selector(call.mode or "updates")
 
     def wanted(event: Event) -> Event | None:

@@ -1,4 +1,4 @@
-"""Starting a run: decides what to run from what ``invoke`` and ``resume`` find in the store.
+"""Starting a run: the plan for ``invoke`` and ``resume``, given the thread in the store.
 
 Rules:
 
@@ -10,11 +10,11 @@ Rules:
   exists, whatever came after it. It is compared again by the commit that starts or enqueues a run.
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
   sets ``take_over``. Any other is taken over: an entry fences it out first.
-- A thread whose state or next node does not match this graph is refused, with what changed. One of
+- A thread whose state or next node does not match this graph is refused, with the changes. One of
   a graph with another name is not handed over to workers, even if it matches, and its run is never
   discarded.
 - An input that was enqueued behind a run starts when that has completed, on its state, or was
-  cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
+  cancelled, on the state before its input. Behind a failed run it waits for the retry.
   No other input starts before it, unless the call sets ``discard`` or ``take_over``.
 """
 
@@ -90,7 +90,7 @@ MakePlan = Callable[..., RunPlan]
 class Start(msgspec.Struct):
     """Decides what a call runs on a thread, and makes the plan for it.
 
-    ``encoded`` is the input, if the entry that starts the run may contain the same bytes.
+    ``encoded`` is the input, if the entry starting the run may contain the same bytes.
     """
 
     threads: Threads
@@ -100,7 +100,6 @@ class Start(msgspec.Struct):
     encoded: Encoded | None = None
 
     def with_input(self, update: Mapping[str, Any]) -> RunPlan:
-        """Start a run with an input, resume the run that it started, or return its result."""
         call, key = self.call, self.key
         found = self.threads.store.open(key)
         threads = self.threads
@@ -153,7 +152,6 @@ class Start(msgspec.Struct):
         return self._resumed(over, previous)
 
     def resumed(self) -> RunPlan:
-        """Resume from the head, however the previous run ended."""
         call, key, given = self.call, self.key, self.call.given
         found = call.known or self.threads.store.open(key)
         if found is None:
@@ -197,7 +195,7 @@ class Start(msgspec.Struct):
         return self._resumed(over, previous, given, digest)
 
     def child(self, update: Mapping[str, Any]) -> RunPlan:
-        """Start or continue the run of a subgraph; its parent decides when."""
+        """Start or continue a subgraph's run; its parent decides when."""
         key = self.key
         found = self.threads.store.open(key)
         self.threads = threads = self.threads.for_thread(key, found.chain if found else None)
@@ -246,7 +244,6 @@ class Start(msgspec.Struct):
         return BroughtOver(Position(values=self.threads.graph.schema.initial()))
 
     def _refuse_before_waiting_input(self, head: Entry) -> None:
-        """Refuse an input that would start before one that waits."""
         store = self.threads.store
         for one in waiting_inputs(store, self.key, 1):
             if self.call.if_exists == "queue":
@@ -255,7 +252,7 @@ class Start(msgspec.Struct):
                 refuse_busy(store, queued, head.seq)
 
     def _refuse_another_run(self, entry: Entry, previous: RunRecord) -> None:
-        """Refuse a call that replaces a run, if another one has the thread, or it has ended."""
+        """Refuse a call replacing a run, if another one has the thread, or it has ended."""
         wanted, key, seq = self.call.instead_of, self.key, entry.seq
         is_it = previous.run_id == wanted and bool(entry.next or entry.route)
         if wanted is not None and not is_it:
@@ -263,12 +260,11 @@ class Start(msgspec.Struct):
             raise Conflict(tenant=key.tenant, thread=key.thread, expected=seq, head=seq)
 
     def _plan_completed(self, end: Chain, run: RunRecord) -> RunPlan:
-        """Nothing is to be run: the run completed at the end of this chain."""
         position = bring_over(self.threads, run.key, end).position
         return self._ended(position, run.run_id, rest_at(position, "completed"))
 
     def _plan_named(self, chain: Chain, named: RunRecord) -> RunPlan:
-        """Return the result of the run that a key names, which is not the one at the head."""
+        """Return the result of the run a key names, which is not the one at the head."""
         key, head = self.key, chain.entries[-1].seq
         if self.call.queues:  # its caller looks again, and finds the run
             raise Conflict(tenant=key.tenant, thread=key.thread, expected=head + 1, head=head)
@@ -344,7 +340,6 @@ class Start(msgspec.Struct):
         given: Given = NOTHING_GIVEN,
         digest: str = "",
     ) -> RunPlan:
-        """``digest`` is that of the answer's key."""
         call, key, threads, position = self.call, self.key, self.threads, over.position
         if call.queues:  # workers would run it with the code of this graph
             threads.refuse_foreign(previous)
@@ -394,10 +389,10 @@ class Start(msgspec.Struct):
         unless: str | None = None,
         **how: Any,
     ) -> RunPlan:
-        """``head`` is the thread's newest entry, if that is not the one at the position.
+        """``head`` is the thread's newest entry, if not the one at the position.
 
         ``at`` is where the run starts, if its thread has no entry there. ``unless`` is the digest
-        of the key that no run of the thread has yet.
+        of the key no run of the thread has yet.
         """
         threads, position = self.threads, over.position
         newest, codec = head or position.entry, threads.codec
@@ -436,7 +431,7 @@ class Start(msgspec.Struct):
 
 
 def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan:
-    """The plan of the run of a subgraph: its own thread, under that of its parent."""
+    """The plan of a subgraph's run: its own thread, under that of its parent."""
     parent, subgraph = effect.parent, effect.subgraph
     graph, journal = subgraph.graph, parent.journal
     make = partial(
@@ -466,7 +461,7 @@ def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan
 
 
 def _child_key(store: Store, parent: ThreadKey, effect: Begin) -> ThreadKey:
-    """The thread of a subgraph; one that began under a former name of its node keeps it."""
+    """A subgraph's thread; one that began under a former name of its node keeps it."""
     key = child_key(parent, effect.place, effect.task)
     former = effect.parent.graph.nodes[effect.node].policy.renamed_from
     if not former or store.head(key) is not None:
@@ -480,7 +475,6 @@ def _child_key(store: Store, parent: ThreadKey, effect: Begin) -> ThreadKey:
 
 
 def _taken_meanwhile(key: ThreadKey, head: Entry) -> Conflict:
-    """The thread was free when the caller looked, who looks again and enqueues."""
     return Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=head.seq)
 
 
@@ -494,7 +488,7 @@ def enqueue(
 ) -> tuple[RunRecord, bool] | None:
     """Let an input wait behind the runs of a busy thread; the run, and whether it was there before.
 
-    A key that names a run finds it, without ``waits`` too. ``None`` if the thread is free, or its
+    A key naming a run finds it, without ``waits`` too. ``None`` if the thread is free, or its
     unfinished run has this input: then it is not to wait.
     """
     info = store.thread(key)
@@ -533,7 +527,6 @@ def _wait_behind(
     observers: Observers,
     digest: str,
 ) -> tuple[RunRecord, bool]:
-    """Write an input that waits, with the record of its run."""
     record = msgspec.structs.replace(_new_record(threads, key, digest), status="queued", owner=None)
     body = threads.codec.encode_state(dict(update))
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
@@ -561,7 +554,7 @@ def _input_place(run_id: str) -> PayloadPlace:
 def _end_of_run(threads: Threads, chain: Chain, run: RunRecord) -> Chain | None:
     """The chain of the entry with which a run completed, below later entries; ``None`` if pruned.
 
-    ``chain`` is that of the head.
+    ``chain`` is the head's.
     """
     if _ends(chain.entries[-1], run):
         return chain
@@ -581,7 +574,6 @@ def _is_waiting(info: ThreadInfo, now: int) -> bool:
 
 
 def rest_at(position: Position, status: Any, wake_at: int | None = None) -> Ending:
-    """How a thread stopped at its head."""
     entry = position.entry
     return Ending(
         status=status,
@@ -597,7 +589,6 @@ def rest_at(position: Position, status: Any, wake_at: int | None = None) -> Endi
 
 
 def _answer_digest(threads: Threads, given: Given) -> str:
-    """What the key of an answer is recorded as; empty without one."""
     if given.key is None:
         return ""
     return threads.codec.digest(_ANSWER_MARK + given.key.encode("utf-8", "surrogatepass"))
@@ -617,7 +608,7 @@ def _refuse_sleeping(
 
 
 def _rows(threads: Threads, journal: Journal) -> Mapping[str, Mapping[str, Any]]:
-    """The results of finished tasks of the step.
+    """Results of the step's finished tasks.
 
     ``Conflict`` if another run owns the thread by now.
     """
@@ -652,18 +643,16 @@ def _new_record(
 
 
 def _answers_of(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What says which answers a run was given, the newest last."""
     return {name: text for name, text in metadata.items() if name.startswith(ANSWERED)}
 
 
 def _with_answers_of(previous: RunRecord, record: RunRecord) -> RunRecord:
-    """Add the keys of answers that a thread's runs were given before this one."""
+    """Add the keys of answers a thread's runs were given before this one."""
     metadata = record.metadata | _answers_of(previous.metadata)
     return msgspec.structs.replace(record, metadata=metadata)
 
 
 def _with_answer(metadata: Mapping[str, str], digest: str) -> dict[str, str]:
-    """The metadata with the key of an answer, if it has one; only the newest are kept."""
     if not digest:
         return dict(metadata)
     oldest = list(_answers_of(metadata))[: -_ANSWERS_KEPT + 1]
@@ -672,7 +661,6 @@ def _with_answer(metadata: Mapping[str, str], digest: str) -> dict[str, str]:
 
 
 def _as_metadata(carried: Mapping[str, str]) -> dict[str, str]:
-    """What observers store with a run, as its record has it."""
     return {CARRIED + name: text for name, text in carried.items()}
 
 
@@ -682,7 +670,7 @@ def _digest(
     """A digest that distinguishes inputs or keys, and the encoded input.
 
     An input that cannot be stored is refused. It is to be encoded again if code of the user may
-    change it before it is stored: a reducer, or the class of the state.
+    change it before it is stored: a reducer, or the state's class.
     """
     schema, codec = threads.graph.schema, threads.codec
     operations: Operations = []

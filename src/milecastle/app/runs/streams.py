@@ -1,4 +1,4 @@
-"""Streams: the events that a reader gets, and what happens to the run when the reader stops."""
+"""Event streams, and their effect on the run when the reader stops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ StreamMode = Literal["updates", "state", "events"]
 
 
 def selector(mode: StreamMode) -> Callable[[Event], Event | None]:
-    """The filter of a mode: interrupts always pass."""
     if mode == "updates":
         return _updates
     if mode == "state":
@@ -39,7 +38,7 @@ def _states(event: Event) -> Event | None:
 def resting_events(
     found: Result[S], mode: StreamMode, newest: Entry | None = None
 ) -> list[Event[S]]:
-    """The events of a stream that runs nothing: what the thread waits for, or how it ended.
+    """Events for a stream running nothing: the thread's interrupts, or its ending.
 
     ``newest`` is the checkpoint at which it does.
     """
@@ -74,9 +73,9 @@ _begun: set[Generator[Event, None, None]] = set()
 
 
 class EventStream:
-    """The events of one run. ``close()`` ends the run at its last commit.
+    """One run's events. ``close()`` ends the run at its last commit.
 
-    A stream that is dropped does the same in another thread. The garbage collector may drop it at
+    A dropped stream does the same in another thread. The garbage collector may drop it at
     any line, also where this thread holds a lock of the store, which closing needs. Then this
     thread continues after a moment, and the run is closed once the lock is free.
     """
@@ -99,7 +98,6 @@ class EventStream:
             raise
 
     def close(self) -> None:
-        """Stop reading: the run ends at its last commit."""
         try:
             self._events.close()
         finally:
@@ -139,7 +137,7 @@ _begun_on: WeakKeyDictionary[Any, set[AsyncGenerator[Event, None]]] = WeakKeyDic
 class AsyncEventStream:
     """The events of one run on an event loop. ``aclose()`` ends the run at its last commit.
 
-    A stream that is dropped does the same in a task. If the loop ends before that has begun, the
+    A dropped stream does the same in a task. If the loop ends before that has begun, the
     loop closes the run itself: it is one async generator, which nothing else closes.
     """
 
@@ -171,7 +169,6 @@ class AsyncEventStream:
             raise
 
     async def aclose(self) -> None:
-        """Stop reading: the run ends at its last commit."""
         try:
             if self._events is not None:
                 await self._events.aclose()

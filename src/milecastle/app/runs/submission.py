@@ -1,12 +1,12 @@
-"""Handing runs over to workers, and waiting for what becomes of them.
+"""Queueing runs for workers, and waiting for their results.
 
-A run is handed over by one commit: what starts it (an input, an answer, a retry), its record, and
-the line of the thread from which workers learn that it is due. The caller may end right after it.
+A run is queued by one commit: its start (an input, an answer, a retry), its record, and the
+thread's index row making it due. The caller may end right after it.
 
-Waiting reads one line of the index. It needs nothing of the process that runs the thread. Workers
-publish a notice when a run stops, so that waiting looks when there is something to see: at once on
+Waiting reads one line of the index. It needs nothing of the process running the thread. Workers
+publish a notice when a run stops, so waiting looks when there is something to see: at once on
 PostgreSQL and inside one process. Since a notice may be lost, it also looks from time to time; on
-stores that reach no other process, that is how it learns of runs there.
+stores reaching no other process, that is how it learns of runs there.
 """
 
 from __future__ import annotations
@@ -46,23 +46,19 @@ stores that carry notices from other processes."""
 
 
 class ResultSource(Protocol[S]):
-    """What a handle asks for the result of its run."""
+    """Source of a handle's result."""
 
-    def wait(self, thread: ThreadKey, timeout: float | None = None) -> Result[S]:
-        """The result, once the run has stopped."""
-        ...
+    def wait(self, thread: ThreadKey, timeout: float | None = None) -> Result[S]: ...
 
-    async def await_result(self, thread: ThreadKey) -> Result[S]:
-        """``wait`` on an event loop."""
-        ...
+    async def await_result(self, thread: ThreadKey) -> Result[S]: ...
 
 
 class Handle(msgspec.Struct, Generic[S], frozen=True):
-    """A run that was handed over to workers.
+    """A run queued for workers.
 
-    ``status`` is that of the run when the call returned; ``reused`` says that the call started
-    nothing: the thread's newest run has this input, or waits for an answer or a time. ``seq`` is
-    the checkpoint that handed it over; ``None`` if none was written.
+    ``status`` is the run's when the call returned; ``reused`` says the call started nothing: the
+    thread's newest run has this input, or waits for an answer or a time. ``seq`` is the checkpoint
+    that queued it; ``None`` if none was written.
     """
 
     thread: ThreadKey
@@ -80,7 +76,7 @@ class Handle(msgspec.Struct, Generic[S], frozen=True):
         return self._source.wait(self.thread, timeout)
 
     async def aresult(self) -> Result[S]:
-        """``result`` on an event loop."""
+        """Async version of ``result``."""
         return await self._source.await_result(self.thread)
 
     def __repr__(self) -> str:
@@ -88,7 +84,7 @@ class Handle(msgspec.Struct, Generic[S], frozen=True):
 
 
 def lane_of(graph: str, fingerprint: str) -> str:
-    """The lane of the threads of one graph: workers with other code leave them alone."""
+    """Lane for one graph's threads; workers with other code use another."""
     return f"{graph}@{fingerprint}"
 
 
@@ -104,7 +100,7 @@ def require_shared(store: Store | None) -> ClaimStore:
 
 
 def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[float]:
-    """How long to wait for a notice after each look, in seconds.
+    """Seconds to wait for a notice after each look.
 
     Raises:
         TimeoutError: after the look when the time is over.
@@ -123,7 +119,7 @@ def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[fl
 
 
 def when_stopped(store: Store, key: ThreadKey, tell: Callable[[], None]) -> Callable[[], None]:
-    """Call ``tell`` when notices can be received, and at each; returns a function that ends this.
+    """Call ``tell`` when notices can be received, and at each; returns a function ending this.
 
     It does not wait, and may be called on an event loop.
     """
@@ -131,7 +127,7 @@ def when_stopped(store: Store, key: ThreadKey, tell: Callable[[], None]) -> Call
 
 
 def has_stopped(threads: Threads, key: ThreadKey) -> bool:
-    """Whether no worker runs a thread, and none will before somebody writes to it.
+    """True if no worker runs a thread, and none will before somebody writes to it.
 
     Raises:
         RunFailed: its run failed, and is not retried.

@@ -1,7 +1,7 @@
-"""The threads of subgraphs: named after the thread, the step and the task of their parent.
+"""The threads of subgraphs: named after the thread, the step and their parent's task.
 
-The position of the step starts with the id of the entry that started it. So a fork of the parent
-never finds the child of another branch, and a thread never finds the child of a deleted thread of
+The step's position starts with the id of its first entry. So a fork of the parent
+never finds another branch's child, and a thread never finds the child of a deleted thread of
 the same name.
 """
 
@@ -26,14 +26,12 @@ _PAGE: Final = 200
 
 
 def child_key(parent: ThreadKey, place: str, task: str) -> ThreadKey:
-    """The thread of the subgraph that a task of a step runs."""
     return ThreadKey(parent.tenant, f"{parent.thread}{SUBGRAPH}{place}{SUBGRAPH}{task}")
 
 
 def children_at(
     store: Store, parent: ThreadKey, place: str, node: str
 ) -> Iterator[tuple[str, ThreadKey]]:
-    """The tasks of one node in a step whose subgraphs have started, each with its thread."""
     for found in children_of(store, ThreadKey(parent.tenant, f"{parent.thread}{SUBGRAPH}{place}")):
         task = found.key.thread.removeprefix(f"{parent.thread}{SUBGRAPH}{place}{SUBGRAPH}")
         item = task.removeprefix(f"{task_id(node)}#")
@@ -42,17 +40,15 @@ def children_at(
 
 
 def is_child(key: ThreadKey) -> bool:
-    """Whether this is the thread of a subgraph."""
     return SUBGRAPH in key.thread
 
 
 def root_of(key: ThreadKey) -> ThreadKey:
-    """The top-level thread: the key itself, unless it is the thread of a subgraph."""
+    """The top-level thread: the key itself, unless it is a subgraph's thread."""
     return ThreadKey(key.tenant, key.thread.partition(SUBGRAPH)[0]) if is_child(key) else key
 
 
 def children_of(store: Store, key: ThreadKey) -> Iterator[ThreadInfo]:
-    """The threads of the subgraphs of a thread, at every level."""
     prefix = f"{key.thread}{SUBGRAPH}"
     found = every_thread(store, key.tenant, after=prefix)
     return takewhile(lambda info: info.key.thread.startswith(prefix), found)
@@ -61,13 +57,6 @@ def children_of(store: Store, key: ThreadKey) -> Iterator[ThreadInfo]:
 def delete_with_children(
     store: Store, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
 ) -> bool:
-    """Remove a thread and those of its subgraphs; return whether it existed.
-
-    With ``head``, only if that is still its head; otherwise ``Conflict``, and nothing is removed.
-    The thread is then removed first, because its deletion may be refused, and children that are
-    written to meanwhile stay. If this is interrupted, the same call removes the rest. Without
-    ``head``, the innermost are removed first and the thread last.
-    """
     if head is None:
         for child in reversed(list(children_of(store, key))):
             store.delete(child.key)
@@ -90,7 +79,7 @@ def _head(store: Store, key: ThreadKey) -> tuple[int, str | None]:
 
 
 def _is_orphan(store: Store, key: ThreadKey) -> bool:
-    """Whether the parent of a thread does not have the entry that began its step."""
+    """True if a thread's parent lacks the entry that began its step."""
     parent, place, _ = key.thread.rsplit(SUBGRAPH, 2)
     return store.locate(ThreadKey(key.tenant, parent), place.partition(".")[0]) is None
 
@@ -104,7 +93,6 @@ def every_thread(
     after: str | None = None,
     page: int = _PAGE,
 ) -> Iterator[ThreadInfo]:
-    """A tenant's threads with those of subgraphs, by thread id, read in pages."""
     while found := _listed(store, tenant, status, tag, page, after):
         yield from (info for info in found if status in (None, info.status))
         after = found[-1].key.thread

@@ -1,11 +1,11 @@
-"""Closing the runs that an entry leaves behind: those of subgraphs, and the one at the head.
+"""Closing the runs an entry leaves behind: those of subgraphs, and the one at the head.
 
 Rules:
 
 - No state is decoded: this needs neither the graph nor its types, only the key if it is encrypted.
 - A run is closed by an entry, which fences out the process that may still drive it: its next
   commit gets ``Conflict``.
-- An entry that leaves a step for good (fork, update, discard, migration) leaves its subgraphs, too:
+- An entry leaving a step for good (fork, update, discard, migration) leaves its subgraphs, too:
   no run will find them again. Their runs are closed before that entry is written. If it is then
   not written, the thread is still in its step, where a cancelled subgraph is resumed.
 """
@@ -49,7 +49,6 @@ def despite_conflicts(close: Callable[[], T]) -> T:
 
 
 def close_children(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> None:
-    """Cancel every unfinished run of a subgraph of this thread. ``codec`` is bound to no thread."""
     for child in list(children_of(store, key)):
         if TRANSITIONS[child.status]:
             despite_conflicts(partial(_cancel_child, store, codec, clock, child.key))
@@ -64,14 +63,12 @@ def _cancel_child(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -
 def cancel_at_head(
     store: Store, codec: LogCodec, clock: Clock, chain: Chain, record: RunRecord
 ) -> None:
-    """Cancel the unfinished run at the end of a chain, with a failure record."""
     key, head = record.key, chain.entries[-1]
     failure = describe_cancelled(clock, record, attempt_at(store, codec.for_thread(key), key, head))
     close_run(store, codec, clock, chain, record, "cancelled", FROM_OUTSIDE, failure)
 
 
 def describe_cancelled(clock: Clock, record: RunRecord, attempt: int) -> Failure:
-    """The failure record of a run that was cancelled from outside."""
     error = RunCancelled(thread=record.key.thread, run_id=record.run_id)
     return describe(error, run_id=record.run_id, node=None, time=clock.now(), attempt=attempt)
 
@@ -86,7 +83,6 @@ def close_run(
     note: str,
     failure: Failure,
 ) -> None:
-    """End a run at the head of its thread, by an entry. The thread stays in its lane."""
     key, position = record.key, Position(values={}, entry=chain.entries[-1])
     batch = journal_at(codec, clock, chain, record).append(position, "takeover", note, status)
     known, info = store.thread(key), batch.thread
@@ -98,7 +94,6 @@ def close_run(
 
 
 def journal_at(codec: LogCodec, clock: Clock, chain: Chain, record: RunRecord) -> Journal:
-    """Writes at the head of a thread, of which no state is decoded."""
     head, codec = chain.entries[-1], codec.for_thread(record.key)
     codec.unseal_last(chain.entries)  # or the entry would not fit those before it
     position = Position(values={}, entry=head)
@@ -106,7 +101,6 @@ def journal_at(codec: LogCodec, clock: Clock, chain: Chain, record: RunRecord) -
 
 
 def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Entry) -> None:
-    """Let the journal's next entry, on top of ``head``, close the run that is active there."""
     record = store.run(journal.key, head.run_id)
     if record is None or record.status not in ("queued", "running"):
         return
@@ -125,7 +119,7 @@ def attempt_at(store: Store, codec: LogCodec, key: ThreadKey, head: Entry) -> in
 
 
 def before_input(store: Store, key: ThreadKey, head: Entry) -> Chain | None:
-    """The chain of the checkpoint to which the newest input was applied; ``None`` if to none."""
+    """The checkpoint's chain to which the newest input was applied; ``None`` if to none."""
     wanted: str | None = head.id
     for entry in store.history(key):
         if entry.id != wanted:

@@ -1,4 +1,4 @@
-"""Whether a thread is compatible with a graph: compares its saved manifest with the current one."""
+"""Compatibility of a thread with a graph, by comparing their manifests."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _OTHER_NODE: Final = (
 class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict.
 
-    ``reasons`` lists everything that prevents a resume; ``note`` says what changed, or is ''.
-    ``advice`` says what to do about the reasons, and ``acceptable`` whether ``accept_changes``
-    resumes anyway. ``renames`` are declared by the graph, and applied when it is resumed.
+    ``reasons`` lists everything preventing a resume; ``note`` describes the changes, or is ''.
+    ``advice`` explains how to proceed, and ``acceptable`` tells if ``accept_changes`` resumes
+    anyway. ``renames`` are declared by the graph, and applied when it is resumed.
     """
 
     reasons: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_compatibility(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Compatibility:
-    """Whether a thread whose head is ``entry`` can be resumed with ``graph``.
+    """Judge if a thread whose head is ``entry`` can be resumed with ``graph``.
 
-    ``stored`` is the manifest that the store has under the entry's fingerprint.
+    ``stored`` is the manifest the store has under the entry's fingerprint.
     """
     if entry.fingerprint == graph.fingerprint:
         unknown = _unknown(entry, graph, {})
@@ -63,7 +63,7 @@ def judge_compatibility(entry: Entry, stored: bytes | None, graph: CompiledGraph
 
 
 def _unknown(entry: Entry, graph: CompiledGraph, renamed: Mapping[str, str]) -> tuple[str, ...]:
-    """Why a thread cannot run next what it should: the graph does not have it."""
+    """Reason a thread cannot run its next nodes: the graph does not have them."""
     pending = (renamed.get(name, name) for name in (*entry.next, *entry.route))
     gone = [name for name in pending if name not in graph.nodes and name != START]
     return tuple(f"node '{name}' would run next, but the graph has no such node" for name in gone)

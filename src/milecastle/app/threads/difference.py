@@ -20,7 +20,6 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """The changes that turn ``old`` into ``new``, in the order of the paths."""
     return list(_compare("$", old, new))
 
 
@@ -35,7 +34,6 @@ def _compare(path: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _any(value: Any) -> Any:
-    """Erase a partially known type for type checkers."""
     return value
 
 

@@ -1,6 +1,6 @@
 """A thread's log without a graph: states are plain dicts, addressed by ``ThreadKey``.
 
-It writes the same log that apps write. ``CheckpointStore`` is this with upkeep and encryption; the
+It writes the same log as apps. ``CheckpointStore`` is this with upkeep and encryption; the
 keyring stores its keys by it.
 """
 
@@ -37,8 +37,6 @@ State = dict[str, Any]
 
 
 class _Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint requested by a caller."""
-
     values: State
     step: int
     nodes: tuple[str, ...]
@@ -49,7 +47,7 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 @checks_keys
 class GraphlessLog:
-    """Checkpoints of threads in a store, put and read one by one."""
+    """Checkpoints in a store, written and read one by one."""
 
     def __init__(
         self,
@@ -75,11 +73,11 @@ class GraphlessLog:
         head: int | None = None,
         delta: bool = False,
     ) -> Checkpoint[State]:
-        """Append a checkpoint. ``head`` is the seq that it must follow (0 for a new thread).
+        """Append a checkpoint. ``head`` is the seq it must follow (0 for a new thread).
 
         Without ``head`` it follows the current head; with it, a different head raises ``Conflict``.
-        With ``delta`` only what differs from the state before is stored: of a list, the items after
-        the first that differs.
+        With ``delta`` only differences from the state before are stored: for a list, the items
+        after the first difference.
         """
         refuse_own(key.thread)
         return self.__put__(key, state, next, nodes, step, head, delta=delta)
@@ -132,10 +130,10 @@ class GraphlessLog:
             yield CheckpointMetadata.of(key, entry)
 
     def update_state(self, key: ThreadKey, parent_id: str, *, new_state: Mapping[str, Any]) -> str:
-        """Append a checkpoint that branches off the parent with a whole new state; return its id.
+        """Append a checkpoint branching off the parent with a new state; return its id.
 
         ``new_state`` replaces the parent's state: there are no reducers here, unlike in
-        ``App.update_state``. What runs next is the same as for the parent. A missing parent raises
+        ``App.update_state``. The next nodes are the parent's. A missing parent raises
         ``InvalidRequest``.
         """
         refuse_own(key.thread)
@@ -157,7 +155,7 @@ class GraphlessLog:
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id, each with the status at the head of its log."""
+        """The tenant's threads by thread id, each with the status at its log's head."""
         self._refuse_reserved(tenant)
         return self.store.threads(tenant, status=status, limit=limit, after=after)
 
@@ -175,14 +173,13 @@ class GraphlessLog:
         return prune_thread(self.store, self._codec, key, keep_last=keep_last)
 
     def close(self) -> None:
-        """Release the store's resources."""
         self.store.close()
 
     def _refuse_reserved(self, tenant: str) -> None:
         refuse_reserved(tenant)
 
     def _read(self, key: ThreadKey, seq: int | None = None) -> tuple[LogCodec, Position] | None:
-        """The reader and writer of a thread, and one of its checkpoints.
+        """A thread's reader and writer, and one checkpoint.
 
         ``None`` if it has none.
         """
@@ -206,7 +203,7 @@ class GraphlessLog:
         return Checkpoint(**fields, state=values, metadata=run.metadata if run else {})
 
     def _refuse_misfits(self, key: ThreadKey, parent: Entry | None, made: Standing) -> None:
-        """Refuse a state, or next nodes, that the recorded graph of the thread does not declare."""
+        """Refuse a state or next nodes the thread's recorded graph does not declare."""
         fingerprint = parent.fingerprint if parent else ""
         stored = self.store.manifest(key, fingerprint) if fingerprint else None
         if stored is None:
@@ -277,7 +274,6 @@ class GraphlessLog:
 
 
 def _checked(state: Mapping[Any, Any]) -> State:
-    """The state that a caller gave, if it would come back as it is."""
     if not isinstance(cast("object", state), Mapping):
         raise InvalidRequest(f"a state is a dict, not {type(state).__name__}")
     for name in state:

@@ -53,7 +53,7 @@ Migrate = Callable[[dict[str, Any], tuple[str, ...]], tuple[dict[str, Any], Iter
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """How threads of one older graph are migrated. ``types`` are needed to read their states."""
+    """Migration from one older graph. ``types`` are needed to read its states."""
 
     function: Migrate
     types: tuple[type, ...] = ()
@@ -67,10 +67,10 @@ def log_codec_for(
     files: bool = False,
     drops: bool = False,
 ) -> LogCodec:
-    """The codec that admits plain data and the types that this graph's state declares.
+    """Codec for plain data and the types this graph's state declares.
 
     ``types`` are former ones, which replace those of the same names. ``files`` says whether its
-    store has files. ``drops`` reads objects without fields that their classes no longer have.
+    store has files. ``drops`` reads objects without fields their classes no longer have.
     """
     annotations = [channel.annotation for channel in graph.schema.channels.values()]
     registry = TypeRegistry.for_annotations(annotations, files=files, former=types, drops=drops)
@@ -78,9 +78,9 @@ def log_codec_for(
 
 
 def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
-    """What a thread waits for: its open questions, or else the nodes that it stopped at.
+    """A thread's waits: its open questions, or else the nodes it stopped at.
 
-    Questions are open whatever the status of the run: a user may have gone back to them.
+    Questions are open whatever the run's status: a user may have gone back to them.
     """
     found = open_interrupts(position.reserved, position.place)
     if found or status != "interrupted":
@@ -89,7 +89,7 @@ def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
 
 
 def recorded(key: ThreadKey, opened: Opened) -> RunRecord:
-    """The record of the run that wrote the head, which must exist."""
+    """Record of the run that wrote the head; it must exist."""
     if opened.record is None:
         _refuse_unrecorded(key, opened.chain.entries[-1])
     return opened.record
@@ -131,7 +131,7 @@ class Threads:
         return bound
 
     def below(self, graph: CompiledGraph) -> Threads:
-        """The threads of a subgraph, with the same migrations; its codec is made once."""
+        """A subgraph's threads, with the same migrations; its codec is built once."""
         above = self._unbound
         threads = above._below.get(id(graph))
         if threads is None:
@@ -141,17 +141,14 @@ class Threads:
         return threads
 
     def close_children(self, key: ThreadKey) -> None:
-        """Close the runs of a thread's subgraphs: its next entry leaves their step for good."""
         close_children(self.store, self._unbound.codec, self.clock, key)
 
     def restore(self, chain: Chain, renames: Renames | None = None) -> Position:
-        """The position of the thread at the end of a chain, with its state decoded."""
         renamed: Mapping[str, str] = renames.channels if renames else {}
         found = restore(chain, self.codec, self.graph.schema, renamed=renamed)
         return self.not_hosted(under_new_names(found, renames) if renames else found)
 
     def not_hosted(self, position: Position) -> Position:
-        """Return the position, unless another library's graph wrote it: then it is refused."""
         if any(name in position.reserved for name in HOSTED):
             raise InvalidRequest(
                 "the thread is one of another library's graph, and not of "
@@ -160,17 +157,17 @@ class Threads:
         return position
 
     def existing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry]:
-        """The current position of the thread, or its position at a checkpoint, which must exist."""
+        """The thread's current position, or at a checkpoint; it must exist."""
         bound, chain = self._opened(key, at)
         return bound.restore(chain), chain.entries[-1]
 
     def names_thread(self, key: ThreadKey, name: str) -> bool:
-        """Whether a name is that of another thread, and not the id of a checkpoint of this one."""
+        """True if a name is another thread, not a checkpoint id in this one."""
         is_id = self.store.locate(key, name) is not None
         return not is_id and self.store.head(ThreadKey(key.tenant, name)) is not None
 
     def standing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry, RunRecord]:
-        """``existing`` with the record of the run; at the head, both are of one moment."""
+        """``existing`` with the run record; at the head, both are read together."""
         if at is not None:
             bound, chain = self._opened(key, at)
             record = self.record(key, chain.entries[-1])
@@ -184,19 +181,17 @@ class Threads:
         return position, position.entry or chain.entries[-1], record
 
     def record(self, key: ThreadKey, entry: Entry) -> RunRecord:
-        """The record of the run that wrote an entry."""
         record = self.store.run(key, entry.run_id)
         if record is None:
             _refuse_unrecorded(key, entry)
         return record
 
     def history(self, key: ThreadKey, limit: int | None) -> Iterator[CheckpointMetadata]:
-        """The thread's checkpoints, newest first, without decoding any state."""
         for entry in self.store.history(key, limit=limit):
             yield CheckpointMetadata.of(key, entry)
 
     def refuse_foreign(self, record: RunRecord | None) -> None:
-        """Refuse to change a run of another graph, or of another library's graph.
+        """Refuse to change another graph's run, or another library's.
 
         Those have no fingerprint, whatever the name is. A run without a graph is one of ``put``.
         """
@@ -210,7 +205,7 @@ class Threads:
             )
 
     def update(self, key: ThreadKey, update: Mapping[str, Any], at: At) -> CheckpointMetadata:
-        """Append a checkpoint: the one at ``at`` with an update on top."""
+        """Append a checkpoint: an update on top of ``at``."""
         head = self._newest(key, at)
         bound, chain = self._opened(key, at)
         entry = chain.entries[-1]
@@ -237,7 +232,6 @@ class Threads:
         )
 
     def fork(self, key: ThreadKey, at: At, as_thread: ThreadKey | None) -> CheckpointMetadata:
-        """Append a checkpoint that continues from an older one, here or as another thread."""
         head = self._newest(key, at)
         bound, chain = self._opened(key, at)
         entry = chain.entries[-1]
@@ -293,7 +287,7 @@ class Threads:
     def _found(
         self, key: ThreadKey, target: ThreadKey, position: Position, entry: Entry
     ) -> CheckpointMetadata:
-        """Start another thread at a checkpoint of this one, with its tags; it is to be resumed."""
+        """Start another thread at a checkpoint, with its tags; it can be resumed."""
         previous, now = self.record(key, entry), self.clock.now()
         waiting = bool(entry.next or entry.route)
         metadata = {  # without keys of answers: this thread was given none
@@ -330,7 +324,6 @@ class Threads:
         return self._commit(journal, standing, "fork", note)
 
     def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Chain]:
-        """The reader and writer of a thread, and its chain up to a checkpoint."""
         chain = self.store.read(key, self._seq(key, at))
         if chain is None:
             if self.store.head(key) is None:
@@ -339,19 +332,16 @@ class Threads:
         return self.for_thread(key, chain), chain
 
     def _named(self, key: ThreadKey, chain: Chain) -> tuple[Position, Renames]:
-        """The position under the names that this graph declares, and what was renamed."""
         renames = self.renames_at(key, chain.entries[-1])
         return self.restore(chain, renames), renames
 
     def renames_at(self, key: ThreadKey, entry: Entry) -> Renames:
-        """What this graph has other names for than the one that wrote an entry."""
         if entry.fingerprint == self.graph.fingerprint:
             return Renames()
         manifest = self.store.manifest(key, entry.fingerprint)
         return judge_compatibility(entry, manifest, self.graph).renames
 
     def _newest(self, key: ThreadKey, at: At) -> Entry | None:
-        """The head of a thread that is branched from ``at``; without it, the head is read later."""
         return None if at is None else self.store.head(key)
 
     def _commit(
@@ -362,7 +352,7 @@ class Threads:
         note: str,
         known: ThreadInfo | None = None,
     ) -> CheckpointMetadata:
-        """``known`` is the line of the thread until now: workers still wake or retry it."""
+        """``known`` is the index row so far: workers still wake or retry it."""
         batch = journal.append(standing, source, note)
         if known is not None and known.lane and batch.thread is not None:
             line = kept_in_lane(batch.thread, known)

@@ -1,8 +1,8 @@
 """Migrating a thread to a changed graph: by a registered migration, or by ``accept_changes``.
 
-The history records either: the entry with which the run continues says what was done. The
-threads of subgraphs are migrated in the same way, by migrations that are registered with the app.
-A thread is not resumed if a subgraph that it is in the middle of cannot be.
+The history records either, in the entry with which the run continues. The
+threads of subgraphs are migrated in the same way, by migrations registered with the app.
+A thread is not resumed if a subgraph it is in the middle of cannot be.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from milecastle.support.printable import quoted
 
 
 class BroughtOver(msgspec.Struct, frozen=True):
-    """The position of a thread in this graph; ``changed``: it differs from what its log replays to.
+    """The position of a thread in this graph; ``changed``: it differs from its log.
 
     ``renames`` were applied to it.
-    ``released`` are tasks whose subgraphs are migrated: what they wait for is determined again.
+    ``released`` are tasks whose subgraphs are migrated: their waits are determined again.
     """
 
     position: Position
@@ -40,7 +40,6 @@ class BroughtOver(msgspec.Struct, frozen=True):
 
 
 def foresee(threads: Threads, key: ThreadKey, chain: Chain) -> Compatibility:
-    """What ``bring_over`` would decide for a thread. No migration is called, no state decoded."""
     fit = _own_fit(threads, key, chain.entries[-1])
     inside = [found.fit() for found in _inside(threads, key, chain)]
     unfit = [found for found in (fit, *inside) if not found]
@@ -63,8 +62,6 @@ def _own_fit(threads: Threads, key: ThreadKey, entry: Entry) -> Compatibility:
 
 
 class _Inside(msgspec.Struct, frozen=True):
-    """A subgraph that a thread is in the middle of: the task, and the subgraph's own thread."""
-
     task: str
     node: str
     threads: Threads
@@ -77,7 +74,7 @@ class _Inside(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(fit, reasons=reasons)
 
     def is_migrated(self) -> bool:
-        """Whether a migration will be called for it, or for one inside of it."""
+        """True if a migration will be called for it, or for one inside it."""
         fingerprint = self.chain.entries[-1].fingerprint
         if fingerprint == self.threads.graph.fingerprint:
             return False
@@ -86,7 +83,6 @@ class _Inside(msgspec.Struct, frozen=True):
 
 
 def _inside(threads: Threads, key: ThreadKey, chain: Chain) -> Iterator[_Inside]:
-    """The subgraphs that a thread is in the middle of, if its graph has changed."""
     nodes, entry = threads.graph.nodes, chain.entries[-1]
     if entry.fingerprint == threads.graph.fingerprint:
         return  # which covers those of its subgraphs
@@ -137,7 +133,6 @@ def bring_over(
 
 
 def _without_lost_fields(threads: Threads, key: ThreadKey, chain: Chain) -> Position:
-    """The position of a thread whose objects may have fields that their classes no longer have."""
     codec = log_codec_for(threads.graph, files=threads.codec.has_files, drops=True)
     try:
         return restore(chain, codec.like(threads.codec), threads.graph.schema)
@@ -151,7 +146,7 @@ def _without_lost_fields(threads: Threads, key: ThreadKey, chain: Chain) -> Posi
 
 
 def _fitting(threads: Threads, key: ThreadKey, position: Position) -> Position:
-    """The position, if its state can be run on: a store may have been written to directly."""
+    """The position, if its state is valid: a store may have been written to directly."""
     schema = threads.graph.schema
     reasons = schema.misfits(position.values)
     refused = None if reasons else schema.refusal_of(position.values)

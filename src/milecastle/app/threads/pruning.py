@@ -1,7 +1,7 @@
 """Pruning a thread: deletes the oldest checkpoints; the rest stays readable.
 
-At the cut, a snapshot replaces the entries that it was built from. The cut is never past the head's
-last rollup, because an active run depends on it, nor past what another library rebuilds its state
+At the cut, a snapshot replaces the entries it was built from. The cut is never past the head's last
+rollup, because an active run depends on it, nor past entries another library rebuilds its state
 from.
 """
 
@@ -23,7 +23,7 @@ from milecastle.ports.store import Store
 def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: int) -> int:
     """Delete the oldest checkpoints, keeping at least ``keep_last``; return how many were deleted.
 
-    A few more than requested may stay, up to the length of a rollup.
+    A few more than requested may stay, up to a rollup's length.
     """
     if keep_last < 1:
         raise InvalidRequest(f"keep_last must be at least 1, not {keep_last}")
@@ -41,14 +41,14 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
 
 
 def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_last: int) -> int:
-    """The oldest seq that stays: what a live writer may still roll up is never cut."""
+    """Oldest seq that stays: entries a live writer may still roll up are never cut."""
     cut = min(head.seq - keep_last + 1, head.roll_seq)
     needed = None if head.fingerprint else _needed(store, codec, key)
     return cut if needed is None else min(cut, needed)
 
 
 def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:
-    """The oldest seq that the graph of another library needs; such a graph has no fingerprint.
+    """The oldest seq the graph of another library needs; such a graph has no fingerprint.
 
     0 if that checkpoint is not found: then nothing is cut.
     """
@@ -58,7 +58,6 @@ def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:
 
 
 def _resting_below(kept: list[Entry]) -> Iterator[Entry]:
-    """The entries, oldest first, that cannot be read without what is dropped."""
     first = kept[0]
     if first.kind == SNAPSHOT:
         return

@@ -1,6 +1,6 @@
 """Reading a thread: its state, its history, and following it while any process runs it.
 
-A reader that follows a thread needs nothing of the process that runs it: the log is the stream.
+A reader following a thread needs nothing of the process running it: the log is the stream.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ _ON_THE_WAY = 0.3
 
 
 def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
-    """A thread at its head, or at a checkpoint given by seq or id."""
     position, entry, record = threads.standing(key, at)
     known = CheckpointMetadata.of(key, entry)
     info = thread_info(entry, record, waits_at(position.reserved))
@@ -62,9 +61,9 @@ def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
 def running_now(
     store: Store, key: ThreadKey, entry: Entry, status: RunStatus
 ) -> tuple[RunStatus, tuple[str, ...]]:
-    """The status at a checkpoint and the nodes to run; at the head, with the claim of a worker.
+    """The status at a checkpoint and the nodes to run; at the head, with a worker's claim.
 
-    ``status`` is what the log says.
+    ``status`` comes from the log.
     """
     next, info = entry.next or entry.route, store.thread(key)
     if info is not None and (taken := claimed(info)) is not info:
@@ -78,7 +77,7 @@ def running_now(
 
 
 class History(Iterator[CheckpointMetadata]):
-    """The checkpoints of a thread, read as they are asked for. A notebook shows the first ones."""
+    """A thread's checkpoints, read lazily. A notebook shows the first ones."""
 
     def __init__(self, thread: str, read: Callable[[], Iterator[CheckpointMetadata]]) -> None:
         self._thread = thread
@@ -108,7 +107,6 @@ class History(Iterator[CheckpointMetadata]):
 def history(
     threads: Threads, key: ThreadKey, limit: int | None, *, subgraphs: bool
 ) -> Iterator[CheckpointMetadata]:
-    """A thread's checkpoints, newest first, with those of its subgraphs if they are wanted."""
     return History(key.thread, lambda: _history(threads, key, limit, subgraphs=subgraphs))
 
 
@@ -131,7 +129,7 @@ def follow(
 ) -> Iterator[Event[Any]]:
     """The states from a seq on, then those to come, until the run stops.
 
-    With ``emitted`` also what nodes emit meanwhile, if a worker runs the thread.
+    With ``emitted`` also emitted values, if a worker runs the thread.
     """
     from threading import Event as Flag
 
@@ -160,7 +158,6 @@ async def afollow(
     *,
     emitted: bool,
 ) -> AsyncIterator[Event[Any]]:
-    """``follow`` on an event loop; ``off_loop`` calls what may wait for the store."""
     async with aclosing(awatch(threads, key, after, poll, off_loop, emitted=emitted)) as found:
         async for event in found:
             if event is None:
@@ -178,7 +175,7 @@ async def awatch(
     emitted: bool,
     page: int = _PAGE,
 ) -> AsyncGenerator[Event[Any] | None, None]:
-    """``afollow`` without an end: ``None`` says that the run has stopped, and it may be resumed.
+    """``afollow`` without an end: ``None`` says the run has stopped, and it may be resumed.
 
     ``page`` is how many checkpoints are read at once, and so are in memory.
     """
@@ -220,8 +217,8 @@ class _Follower:
     """Reads a thread's log as events of the type ``state``, each with its seq.
 
     The log is read every ``poll`` seconds; emitted values arrive in between. Once the thread has
-    stopped, those that are still on their way get a moment. A log whose last entry is not the one
-    that was seen is another one: the thread was deleted, and ``is_gone`` says so.
+    stopped, late ones get a moment. A log whose last entry is not the one that was seen is another
+    one: the thread was deleted, and ``is_gone`` says so.
     """
 
     def __init__(
@@ -245,13 +242,11 @@ class _Follower:
         self.end: Callable[[], None] = lambda: None
 
     def listen(self, wake: Callable[[], None]) -> None:
-        """Receive what nodes emit from now on, until ``end`` is called."""
         key, threads = self._key, self._threads
         mailbox = self._mailbox = Mailbox(key, threads.codec.for_thread(key), wake)
         self.end = feed_of(threads.store).subscribe(key, mailbox.put)
 
     def take(self) -> list[Event]:
-        """What nodes have emitted."""
         found = [] if self._mailbox is None else self._mailbox.take()
         if found:
             self._heard = monotonic()
@@ -259,11 +254,9 @@ class _Follower:
 
     @property
     def patience(self) -> float:
-        """In how many seconds the log is to be read."""
         return max(0.0, self._next_look - monotonic())
 
     def look(self) -> list[Event]:
-        """What was appended since the last read."""
         store, key = self._threads.store, self._key
         info = store.thread(key)  # before the log: what is appended in between is found there
         info = info and claimed(info)
@@ -285,7 +278,6 @@ class _Follower:
         return found
 
     def _page(self) -> list[Event]:
-        """The next entries; the last one that was seen is read again, to be compared."""
         seen = 0 if self._seen is None else 1
         found = self._threads.store.entries(
             self._key, after=self._after - seen, limit=self._size + seen
@@ -296,7 +288,6 @@ class _Follower:
         return [self._event(entry) for entry in found if entry.seq > self._after]
 
     def _is_of_another_log(self, entry: Entry) -> bool:
-        """Whether an entry, which may be the newest, shows that the thread was created again."""
         if self._seen is None or entry.seq > self._after:
             return False
         return entry.seq < self._after or entry.id != self._seen
@@ -331,7 +322,7 @@ class _Follower:
         )
 
     def _renames_at(self, entry: Entry) -> Renames:
-        """What has another name in this graph; looked up once for each graph that wrote entries."""
+        """Renames in this graph; looked up once for each graph that wrote entries."""
         if entry.fingerprint not in self._renames:
             self._renames[entry.fingerprint] = self._threads.renames_at(self._key, entry)
         return self._renames[entry.fingerprint]
@@ -346,7 +337,6 @@ def _under_new_names(values: dict[str, Any], renames: Renames) -> dict[str, Any]
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
-    """Values that ``replay`` may change in place: readers of events hold the others."""
     return {
         name: value.copy() if isinstance(value, list | dict | set) else value
         for name, value in values.items()

@@ -22,21 +22,19 @@ _ATTEMPTS: Final = 1000
 
 
 def require_tags(store: Store | None) -> Tags:
-    """The tags of a store that has them."""
     if store is None or store.tags is None:
         raise InvalidRequest("tags need a store that has them: compile(store='sqlite:///runs.db')")
     return store.tags
 
 
 def tags_at(store: Store, key: ThreadKey) -> tuple[str, ...]:
-    """The tags of a thread; none, if the store has no tags."""
+    """A thread's tags; empty if the store has none."""
     if store.tags is None:
         return ()
     return store.tags.of(key.tenant, [key.thread]).get(key.thread, ())
 
 
 def added_tags(store: Store | None, key: ThreadKey, tags: Iterable[str]) -> TagChange:
-    """What a run adds to its thread."""
     known = require_tags(store).of(key.tenant, [key.thread]).get(key.thread, ())
     change = TagChange(add=tuple(tags))
     _refuse_growth(known, change.applied(known))
@@ -44,9 +42,9 @@ def added_tags(store: Store | None, key: ThreadKey, tags: Iterable[str]) -> TagC
 
 
 def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, ...]:
-    """Change the tags of a thread, which must exist; return those that it has then.
+    """Change a thread's tags, which must exist; return those it has then.
 
-    Two callers that change them at the same moment may together exceed the number of tags that a
+    Two callers changing them at the same moment may together exceed the number of tags a
     thread may have. Then it can lose tags, and no longer get any.
     """
     require_tags(store)

@@ -7,9 +7,9 @@ Rules:
 - A copy continues where an earlier one stopped. The target's head must be an entry of the source.
 - Entries come first, records last: a thread is listed in the target once its history is complete.
 - References to objects are never copied: a source whose large values are in object storage must be
-  opened with it. Files are copied before the entries that name them, encrypted or not as they are.
+  opened with it. Files are copied before the entries naming them, encrypted or not as they are.
 - A pruned log starts above seq 1, and a store does not let a writer start there. So *fillers*,
-  entries without a payload, take the place of what was dropped, and are pruned at the end.
+  entries without a payload, take the place of dropped ones, and are pruned at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FILLER = "dropped-"
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a copy did: threads checked, threads changed, checkpoints copied."""
+    """Counts: threads checked, threads changed, checkpoints copied."""
 
     threads: int
     changed: int
@@ -55,12 +55,12 @@ def copy_threads(
 ) -> CopyReport:
     """Copy a tenant's threads, or those named, to another store; histories are byte-equal.
 
-    A second copy adds what is new, and drops what the source dropped. ``batch`` is the number of
-    checkpoints per commit: by default 256, and 1 for files, so that each is one line.
+    A second copy adds new entries, and drops those the source dropped. ``batch`` is the number of
+    checkpoints per commit: by default 256, and 1 for files, so each is one line.
 
     Raises:
-        Conflict: the target has something else under the name of a thread.
-        InvalidRequest: a thread that was named is not in the source.
+        Conflict: the target has something else under a thread's name.
+        InvalidRequest: a named thread is not in the source.
     """
     if source is target:
         raise InvalidRequest("a store cannot be copied to itself")
@@ -78,8 +78,6 @@ def copy_threads(
 
 
 class _Copy:
-    """The copy of one thread."""
-
     def __init__(self, source: Store, target: Store, key: ThreadKey, batch: int) -> None:
         self._source = source
         self._target = target
@@ -90,7 +88,6 @@ class _Copy:
         self.checkpoints = 0
 
     def run(self) -> None:
-        """Copy the thread; repeat if the source changed, so that records and history match."""
         while True:
             head = self._source.head(self._key)
             if head:
@@ -110,7 +107,6 @@ class _Copy:
     def _drop_started(
         self, head: int, waiting: Sequence[WaitingInput], records: Mapping[str, RunRecord]
     ) -> None:
-        """Remove inputs of an earlier copy that no longer wait in the source."""
         for one in waiting_inputs(self._target, self._key):
             line = self._target.thread(self._key)
             if line and one.run_id in records and one not in waiting:
@@ -119,7 +115,6 @@ class _Copy:
     def _copy_inputs(
         self, waiting: Sequence[WaitingInput], records: Mapping[str, RunRecord]
     ) -> None:
-        """Copy the inputs that wait for their turn."""
         if not waiting:
             return
         if not isinstance(self._target, ClaimStore):
@@ -150,7 +145,6 @@ class _Copy:
             self._drop_below(first, head.seq)
 
     def _check(self, there: Entry, head: Entry, oldest: Entry) -> None:
-        """Refuse a target whose head is not an entry of the source."""
         if there.seq < oldest.seq:
             known = there.id == f"{_FILLER}{there.seq}"
         else:
@@ -159,7 +153,6 @@ class _Copy:
             raise self._conflict(head.seq + 1, there.seq)
 
     def _entry_above(self, seq: int) -> Entry:
-        """The first entry of the source above ``seq``."""
         for entry in self._source.entries(self._key, after=seq, limit=1):
             return entry
         raise _changed(self._key)
@@ -178,7 +171,6 @@ class _Copy:
         return error
 
     def _fill(self, at: int, oldest: Entry) -> None:
-        """Append fillers for what the source dropped."""
         while at < oldest.seq - 1:
             last = min(at + 4 * _PAGE, oldest.seq - 1)
             entries = tuple(_filler(oldest, seq) for seq in range(at + 1, last + 1))
@@ -206,7 +198,6 @@ class _Copy:
             size = max(1, size // 2) if weight > _PAGE_BYTES else min(_PAGE, size * 2)
 
     def _append(self, page: Sequence[Entry], results: Sequence[TaskResult]) -> None:
-        """Commit a page in batches that end where there are results or the graph changes."""
         with_results = {result.seq for result in results}
         start = 0
         for place, entry in enumerate(page, 1):
@@ -229,7 +220,6 @@ class _Copy:
                 start = place
 
     def _drop_below(self, first: int, head: int) -> None:
-        """Drop from the target what the source dropped, with the snapshots that it left."""
         count = head + 1 - first
         ours = self._source.history(self._key, limit=count, before=head + 1)
         theirs = self._target.history(self._key, limit=count, before=head + 1)
@@ -243,7 +233,7 @@ class _Copy:
         self.commits += 1
 
     def _copy_records(self, head: int, records: Sequence[RunRecord]) -> None:
-        """Write run records that differ in the target, oldest first, with failures.
+        """Write run records differing in the target, oldest first, with failures.
 
         Stores list runs in the order in which they were recorded. The thread's index line comes
         last.
@@ -266,7 +256,6 @@ class _Copy:
         self._copy_tags(head)
 
     def _copy_tags(self, head: int) -> None:
-        """Give the thread in the target the tags that it has in the source."""
         ours, theirs = (tags_at(store, self._key) for store in (self._source, self._target))
         if ours != theirs:
             require_tags(self._target)
@@ -275,7 +264,6 @@ class _Copy:
             self._commit(Batch(key=self._key, head=head, tags=change))
 
     def _manifest(self, fingerprint: str) -> tuple[str, bytes] | None:
-        """The manifest of a fingerprint, at its first use if the target lacks it."""
         if fingerprint in self._fingerprints:
             return None
         self._fingerprints.add(fingerprint)
@@ -290,7 +278,6 @@ class _Copy:
         self.commits += 1
 
     def _copy_files(self, rows: Iterable[Entry | TaskResult | WaitingInput]) -> None:
-        """Copy the files that rows name; ``NoObjects`` if that, or reading them, is impossible."""
         for row in rows:
             digests, payload = (
                 unframe_files(row.payload) if names_files(row.payload) else ((), row.payload)
@@ -320,7 +307,6 @@ def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator
 
 
 def _usual_batch(target: Store) -> int:
-    """Files stay readable: one line per checkpoint, as a run writes them."""
     from milecastle.stores.jsonl import JsonlStore
 
     return 1 if isinstance(target, JsonlStore) else _PAGE
@@ -331,7 +317,6 @@ def _changed(key: ThreadKey) -> InvalidRequest:
 
 
 def _is_below(store: Store, key: ThreadKey, seq: int) -> bool:
-    """Whether the log has an entry below ``seq``."""
     return next(iter(store.history(key, limit=1, before=seq)), None) is not None
 
 
@@ -340,7 +325,6 @@ def _id_of(entry: Entry | None) -> str | None:
 
 
 def _are_same(there: Entry, here: Entry) -> bool:
-    """Whether two entries are the same, even if pruning has turned either into a snapshot."""
     if there.kind == here.kind:
         return there == here
     return _bare(there) == _bare(here)

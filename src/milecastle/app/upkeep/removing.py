@@ -1,6 +1,6 @@
-"""Deletion of whole threads, with their subgraphs and keys: one that has stopped, or by erasure.
+"""Deletion of whole threads, with subgraphs and keys: a stopped one, or by erasure.
 
-Deletion is at the head that was read: a thread that was written to meanwhile stays. The key of an
+Deletion is at the head that was read: a thread written to meanwhile stays. The key of an
 encrypted thread is deleted after the thread, and only if no thread of that name has started since
 (``Keyring.eraser``).
 
@@ -40,7 +40,7 @@ def delete_thread(
     """Delete a thread as it is now, with its subgraphs and its key; return whether it existed.
 
     With ``run_id``, only if that run wrote its head; otherwise ``False``, and it stays. With
-    ``take_over``, whatever happens to it meanwhile, and with the inputs that wait.
+    ``take_over``, whatever happens to it meanwhile, and with the inputs waiting.
 
     Raises:
         RunInProgress: a live process drives it, or inputs wait, and ``take_over`` was not given.
@@ -83,7 +83,7 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     """Which threads of a tenant were erased, which did not exist, and when.
 
     ``erased_at`` is in microseconds since 1970. ``cached`` is the number of their results deleted
-    from the cache of a workspace.
+    from a workspace's cache.
     """
 
     tenant: str
@@ -126,7 +126,6 @@ def erase_threads(
 
 
 def _workspace_of(store: Store) -> Workspace | None:
-    """The workspace that the folder of a file store is."""
     root = getattr(store, "root", None)
     if root is None or not (root / "cache").is_dir():
         return None

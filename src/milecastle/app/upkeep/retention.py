@@ -1,18 +1,18 @@
-"""Retention: decides what may be deleted from a tenant's threads, and deletes it.
+"""Retention: selects and deletes old checkpoints and threads of a tenant.
 
 Rules:
 
 - A checkpoint is deleted only if every given rule allows it.
-- A whole thread is deleted only by age, and only if the head of its log has nothing left to run and
-  no open question. Clocks do not decide that: no run is chosen by when it started. A thread that
-  failed or was cancelled has something left to run; ``failed`` deletes it anyway.
+- A whole thread is deleted only by age, and only if its log's head has nothing left to run and no
+  open question. Clocks do not decide: no run is chosen by its start time. A failed or cancelled
+  thread has something left to run; ``failed`` deletes it anyway.
 - It is deleted only if its head is still the one that was read first, and no input waits: the store
-  compares both. A run, an update and a fork start with an entry, so that nothing acknowledged is
+  compares both. A run, an update and a fork start with an entry, so nothing acknowledged is
   deleted unseen.
-- The threads of its subgraphs are removed with it, and before it, so that a sweep that dies leaves
-  no thread of a subgraph behind. Each is removed at the head that it had when the thread was seen
+- The threads of its subgraphs are removed with it, and before it, so a sweep that dies leaves
+  no thread of a subgraph behind. Each is removed at the head it had when the thread was seen
   to have ended, or stays.
-- A thread that is written to meanwhile stays: its pruning is tried again, and then both are left
+- A thread written to meanwhile stays: its pruning is tried again, and then both are left
   for the next time.
 - The key of an encrypted thread is deleted after the thread, never before: if a sweep dies in
   between, only the key is left, and an erasure of that name deletes it. A new thread of the same
@@ -54,12 +54,12 @@ _ATTEMPTS = 3
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What to keep of each thread: the last checkpoints, the recent ones, or both.
+    """Checkpoints to keep per thread: the last ones, the recent ones, or both.
 
-    ``keep_last`` keeps the newest n, whatever their age. ``older_than`` keeps what is newer; alone,
-    it also deletes whole threads that completed longer ago, and with ``failed`` those that failed
-    or were cancelled and have no open question, although they could be resumed. ``threads`` limits
-    it to these threads; by default all.
+    ``keep_last`` keeps the newest n, whatever their age. ``older_than`` keeps newer ones; alone, it
+    also deletes whole threads that completed longer ago, and with ``failed`` those that failed or
+    were cancelled and have no open question, although they could be resumed. ``threads`` limits it
+    to these threads; by default all.
     """
 
     keep_last: int | None = None
@@ -77,7 +77,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptMore(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread that has more than ``keep_last`` checkpoints left, and why.
+    """A thread with more than ``keep_last`` checkpoints left, and why.
 
     ``head``: its head depends on them, and a writer may still use them; they can be deleted after
     the next rollup. ``young``: they are newer than ``older_than``.
@@ -89,7 +89,7 @@ class KeptMore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was deleted, or with ``dry_run`` would be.
+    """The deletions, or with ``dry_run`` those planned.
 
     ``threads`` were checked; ``pruned`` of them lost ``dropped`` checkpoints; ``deleted`` are whole
     threads, with their subgraphs. ``busy`` were written to meanwhile and are left for the next
@@ -117,7 +117,7 @@ def apply_retention(
     dry_run: bool = False,
     encryption: Keyring | None = None,
 ) -> RetentionReport:
-    """Remove what a retention does not keep; ``now`` is in microseconds since 1970."""
+    """Apply a retention; ``now`` is in microseconds since 1970."""
     sweep = _Sweep(store, codec, retention, now, dry_run, encryption)
     for key in _keys(store, tenant, retention):
         sweep.visit(key)
@@ -125,8 +125,6 @@ def apply_retention(
 
 
 class _Sweep:
-    """One pass over the threads of a tenant."""
-
     def __init__(
         self,
         store: Store,
@@ -152,7 +150,6 @@ class _Sweep:
         self._unreadable: dict[str, MilecastleError] = {}
 
     def visit(self, key: ThreadKey) -> None:
-        """Do with a thread what is due."""
         if is_child(key) and root_of(key) == self._gone:
             return
         self._threads += 1
@@ -174,7 +171,6 @@ class _Sweep:
             self._dropped.append(dropped)
 
     def report(self) -> RetentionReport:
-        """What was done."""
         return RetentionReport(
             threads=self._threads,
             pruned=len(self._dropped),
@@ -187,7 +183,7 @@ class _Sweep:
         )
 
     def _find_end(self, key: ThreadKey) -> tuple[int, str | None] | None:
-        """The head of a thread to delete: it has ended, and nothing has happened to it since.
+        """A thread's head to delete: it has ended, and nothing has happened to it since.
 
         The head is read first: whatever is written from then on moves it.
         """
@@ -207,7 +203,6 @@ class _Sweep:
         return (head.seq, head.id) if head else (0, None)
 
     def _is_over(self, head: Entry | None, info: ThreadInfo) -> bool:
-        """Whether nothing is left to run, according to both the log and the index."""
         if info.due_at is not None or info.worker or waiting_inputs(self._store, info.key):
             return False  # it is to be retried, or inputs wait
         stopped = info.status in ("failed", "cancelled") and not info.questions
@@ -228,7 +223,6 @@ class _Sweep:
         self._deleted.append(key.thread)
 
     def _note_more(self, key: ThreadKey) -> None:
-        """Report a thread that has more checkpoints left than ``keep_last``."""
         head = self._store.head(key)
         if self._keep_last is None or head is None or head.seq <= self._keep_last:
             return
@@ -240,7 +234,7 @@ class _Sweep:
             self._kept_more.append(KeptMore(thread=key.thread, checkpoints=left, why=why))
 
     def _prune_patiently(self, key: ThreadKey) -> int | None:
-        """Prune a thread while others write to it; ``None`` if they left no gap for it."""
+        """Prune a thread while others write; ``None`` if they left no gap."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._prune(key)
@@ -265,7 +259,6 @@ class _Sweep:
         return find_cut(self._store, self._codec.for_thread(key), head, key, keep)
 
     def _to_keep(self, key: ThreadKey) -> int:
-        """How many of the newest checkpoints stay: down to the oldest recent one."""
         keep = self._keep_last or 1
         if self._limit is not None:
             for place, entry in enumerate(self._store.history(key), 1):

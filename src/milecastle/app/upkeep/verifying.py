@@ -1,4 +1,4 @@
-"""Reading everything of a thread, to find what differs from what was written.
+"""Read a complete thread, to find differences from the written data.
 
 Rules:
 
@@ -36,7 +36,7 @@ _PAGE = 256
 
 
 class ThreadReport(msgspec.Struct, frozen=True):
-    """What was read of a thread, and what is wrong with it."""
+    """Counts for a thread, and its damage."""
 
     checkpoints: int
     runs: int
@@ -68,8 +68,6 @@ def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
 
 
 class _Reading:
-    """One thread, as it is read."""
-
     def __init__(self, store: Store, key: ThreadKey) -> None:
         self._store = store
         self._key = key
@@ -82,17 +80,14 @@ class _Reading:
         self.findings: list[Finding] = []
 
     def read_tags(self) -> None:
-        """The tags, if the store has any."""
         tags_at(self._store, self._key)
 
     def note(self, error: MilecastleError) -> None:
-        """Keep what an error says, once."""
         found = finding_of(error, f"thread '{self._key.thread}'")
         if found not in self.findings:
             self.findings.append(found)
 
     def read_log(self) -> None:
-        """Every entry: its number, its payload, the run and the graph that it names."""
         for entry in self._entries():
             if self._last and entry.seq != self._last + 1:
                 self._wrong(entry, f"the entry before it has seq {self._last}")
@@ -120,7 +115,7 @@ class _Reading:
             last = page[-1].seq
 
     def _each_above(self, last: int) -> Iterator[Entry]:
-        """The entries one by one, because one of them cannot be read."""
+        """Read entries one by one, because one is unreadable."""
         seqs = [entry.seq for entry in self._store.history(self._key) if entry.seq > last]
         for seq in reversed(seqs):
             try:
@@ -130,7 +125,6 @@ class _Reading:
                 self._last = seq
 
     def read_head(self) -> None:
-        """The head, on which the history and the chain must agree."""
         chain = self._store.read(self._key)
         newest = next(iter(self._store.history(self._key, limit=1)), None)
         head = chain.entries[-1].seq if chain else 0
@@ -142,13 +136,11 @@ class _Reading:
             self._check(result.payload, f"{self._place(result.seq)}, task '{result.task}'")
 
     def read_inputs(self) -> None:
-        """The inputs that wait for their turn."""
         for waiting in waiting_inputs(self._store, self._key):
             place = f"thread '{self._key.thread}', input of run {waiting.run_id}"
             self._check(waiting.payload, place)
 
     def _check(self, payload: bytes, place: str) -> None:
-        """A payload outside of the log, and the files that it names."""
         try:
             _check_payload(payload)
         except MilecastleError as error:
@@ -156,7 +148,6 @@ class _Reading:
         self._read_files(payload, place)
 
     def _read_files(self, payload: bytes, place: str) -> None:
-        """All files that a payload names, each once for a thread."""
         with suppress(CodecError):  # noted with the payload
             named = unframe_files(payload)[0] if names_files(payload) else []
             for digest in set(named) - self._files:
@@ -174,7 +165,7 @@ class _Reading:
             self.note(error)
 
     def read_runs(self) -> None:
-        """Every run and its failure; each run that wrote an entry has its record."""
+        """Check every run and failure; each run that wrote an entry has its record."""
         known = {run.run_id for run in self._store.runs(self._key)}
         self.runs = len(known)
         for run_id in known:
@@ -185,7 +176,6 @@ class _Reading:
                 self.findings.append(Finding(self._place(seq), problem))
 
     def read_manifests(self) -> None:
-        """Every graph that an entry names is recorded and matches its fingerprint."""
         for fingerprint, seq in self._fingerprints.items():
             stored = self._store.manifest(self._key, fingerprint) if fingerprint else None
             if stored is not None and Manifest.from_bytes(stored).fingerprint != fingerprint:
@@ -200,7 +190,6 @@ class _Reading:
 
 
 def _check_payload(payload: bytes) -> None:
-    """Checksum and framing; values are not decoded."""
     _, flags, body = unframe(payload)
     if flags & ENCRYPTED:
         return

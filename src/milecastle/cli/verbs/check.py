@@ -59,7 +59,6 @@ def _report_problems(session: Session, reference: str, error: DefinitionError) -
 
 
 def _fits(session: Session, app: App[Any]) -> Iterator[ThreadFit]:
-    """Each thread with something left to do, and whether it would resume."""
     store = app.store if app.has_store else session.store()
     if not app.has_store:
         app = with_store(app, store)

@@ -65,7 +65,6 @@ def command(session: Session, no_browser: bool) -> None:
 
 
 def _kill_and_resume(shell: DemoShell) -> DemoDocument:
-    """Tell the story; what happened."""
     write_project(Path(shell.folder))
     shell.say(f"A run is killed in the middle, and resumed. {shell.folder} has the code.")
     slow = json.dumps({"carrier_takes": _LIMIT})
@@ -112,7 +111,7 @@ class DemoShell:
             print_lines(lines)
 
     def run(self, command: str, *, kill_at: str | None = None) -> tuple[int, list[str]]:
-        """Run a command; its exit code, and the nodes that said that they ran.
+        """Run a command; return its exit code, and the nodes reported as run.
 
         It is killed once the node ``kill_at`` has begun.
         """
@@ -130,7 +129,6 @@ class DemoShell:
         return process.returncode, nodes
 
     def _follow(self, process: subprocess.Popen[str], kill_at: str | None) -> list[str]:
-        """Print what a process prints, to its end."""
         nodes: list[str] = []
         for line in process.stdout or ():
             self.say(line.rstrip("\n"))

@@ -50,7 +50,6 @@ def command(session: Session, port: int | None, no_browser: bool) -> None:
 
 
 def _reload(session: Session, port: int | None, opens: bool, interrupts: Interrupts) -> str:
-    """Serve until it is interrupted; where that was."""
     from milecastle.cli.reloading import Reloader
     from milecastle.server.tokens import new_secret
 
@@ -64,7 +63,6 @@ def _reload(session: Session, port: int | None, opens: bool, interrupts: Interru
 
 
 def _serve(session: Session, port: int) -> list[str]:
-    """The command that serves the app of this call."""
     import sys
 
     given = {"--store": session.typed_store, "--tenant": session.typed_tenant, "--port": str(port)}

@@ -176,7 +176,6 @@ def _reached(session: Session, url: str, more: str = "") -> DoctorCheck:
 
 
 def _fleet(session: Session, url: str) -> Iterator[DoctorCheck]:
-    """The queue and the workers, if workers can share the store."""
     try:
         store = session.open(url)
         troubles = fleet_troubles(store) if offers(store, ClaimStore) else None
@@ -192,7 +191,6 @@ def _fleet(session: Session, url: str) -> Iterator[DoctorCheck]:
 
 
 def _clock(session: Session, url: str) -> DoctorCheck:
-    """No recorded time may be in the future."""
     try:
         with warnings.catch_warnings(action="ignore"):  # the check of the store reports it
             threads = session.open(url).threads(session.tenant, limit=1000)

@@ -36,7 +36,6 @@ def error_pages() -> dict[str, ErrorPage]:
 
 
 def _alone(text: str) -> str:
-    """A section without links to other pages, which only the repository has."""
     link = r"\[([^\]]+)\]\([^)]*\)"
     text = re.sub(rf"\s*\bSee {link}(?:(?:,| and|, and) {link})*\.", "", text)
     return re.sub(link, r"\1", text)

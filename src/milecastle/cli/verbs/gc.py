@@ -27,7 +27,6 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def _age(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """A number with a unit: 90s, 15m, 12h, 30d, 4w."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d{1,6})([smhdw])", value)
@@ -91,7 +90,6 @@ def command(
 
 
 def _sweep_objects(session: Session, dry_run: bool) -> None:
-    """Remove objects that nobody names, and say so on stderr."""
     report = CheckpointStore(session.store()).sweep_objects(session.tenant, dry_run=dry_run)
     would = "would be " if dry_run else ""
     say(
@@ -131,7 +129,6 @@ def _sweep(
 
 
 def _reason(error: MilecastleError) -> str:
-    """Why a thread was skipped, and what to do."""
     if isinstance(error, EncryptionError):
         return f"it is encrypted; {KEYS_NEEDED}"
     if isinstance(error, CodecError):
@@ -235,7 +232,6 @@ _NAMED = 3
 
 
 def _say_why_more(document: GcDocument) -> None:
-    """Why threads have more checkpoints left than ``--keep-last`` asks for."""
     for why, text in _WHY.items():
         found = [line for line in document.kept_more if line.why == why]
         if found:

@@ -77,7 +77,6 @@ def command(
 
 
 def _print(lines: Sequence[ThreadLine]) -> None:
-    """A column of tags is there if a thread has any."""
     head = ["THREAD", "STATUS", "WAITS FOR", "GRAPH", "STARTED", "RUN", "KIND"]
     rows = [_row(line) for line in lines]
     if any(line.tags for line in lines):

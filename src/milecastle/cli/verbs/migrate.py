@@ -40,7 +40,6 @@ def command(session: Session, print_only: bool) -> None:
 
 
 def _migrate(session: Session, url: str, print_only: bool) -> str:
-    """The missing SQL; "" if nothing is missing."""
     store = session.unopened(url)
     if store is None:
         say(f"nothing to migrate in {masked(url)}: {MISSING}")

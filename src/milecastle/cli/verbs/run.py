@@ -27,8 +27,6 @@ from milecastle.views.values import fitted
 
 
 class _RunCommand(click.Command):
-    """Refuses what ``build`` and ``plan`` take, with what to type instead."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args]
         try:

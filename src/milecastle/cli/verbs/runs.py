@@ -125,7 +125,6 @@ def _of_status(
     limit: int | None,
     action: BulkAction | None,
 ) -> None:
-    """List, retry, cancel or delete the current runs of the threads with a status."""
     from milecastle.cli.verbs.runs import CHANGES, change_all
 
     if action is not None and (why := why_not(action, status)) is not None:
@@ -212,7 +211,6 @@ _EVERY = 2.0
 
 
 def _retry_all(session: Session) -> ThreadChange:
-    """Hands a thread over to the workers again."""
     app, _ = stored_app(session)
 
     def retry(info: ThreadInfo) -> bool:
@@ -245,7 +243,7 @@ CHANGES: Final[Mapping[BulkAction, tuple[Callable[[Session], ThreadChange], str]
 def change_all(
     store: Store, threads: Iterable[ThreadInfo], status: RunStatus, change: ThreadChange, done: str
 ) -> tuple[int, int]:
-    """Change each thread; how many were changed, and how many skipped."""
+    """Change each thread; return the numbers changed and skipped."""
     changed = skipped = 0
     said = monotonic()
     listed = ((info.key, info.run_id) for info in threads)

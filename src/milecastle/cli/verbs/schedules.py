@@ -16,7 +16,6 @@ from milecastle.views.lines import schedule_line, schedule_row
 def _moment(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> datetime | None:
-    """A time in ISO 8601; in UTC if it names no zone."""
     if value is None:
         return None
     try:

@@ -14,7 +14,6 @@ from milecastle.views.documents import MoveLine, ShardsDocument
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> range | None:
-    """A shard, or a range of them."""
     if value is None:
         return None
     found = re.fullmatch("([0-9]{1,4})(?:-([0-9]{1,4}))?", value)

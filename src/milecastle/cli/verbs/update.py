@@ -27,7 +27,7 @@ from milecastle.views.values import fitted
 def command(session: Session, address: str, given: tuple[str, ...]) -> None:
     """Change the state of a thread by adding a checkpoint.
 
-    On top of the head, or with @ as a branch from an older checkpoint. What runs next does not
+    On top of the head, or with @ as a branch from an older checkpoint. The next nodes do not
     change.
     """
     typed = dict(_pair(text) for text in given)

@@ -127,7 +127,6 @@ def _spare_the_collector() -> None:
 async def _serve(
     worker: Worker, seat: Seat | None, address: tuple[str, int] | None, until_idle: bool
 ) -> None:
-    """Run a worker, with its probes if there is an address for them."""
     from contextlib import AbstractContextManager, nullcontext
 
     from milecastle.fleet.probes import Probes

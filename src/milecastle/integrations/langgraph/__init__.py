@@ -1,4 +1,4 @@
-"""LangGraph: a checkpointer for its graphs that stores threads as logs. Extra ``langgraph``."""
+"""LangGraph: a checkpointer for its graphs storing threads as logs. Extra ``langgraph``."""
 
 from __future__ import annotations
 

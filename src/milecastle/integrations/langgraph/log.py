@@ -1,8 +1,8 @@
 """A LangGraph thread as a log: one log for each thread and namespace, one entry for each call.
 
-- ``put`` appends the channels that changed, and in ``__checkpoint__`` what LangGraph stores
-  besides. The entry has the id of the checkpoint. One that continues another than the newest is a
-  fork: a snapshot, whose parent is the checkpoint that it continues.
+- ``put`` appends the changed channels, and in ``__checkpoint__`` LangGraph's other data. The entry
+  has the checkpoint's id. One continuing another than the newest is a fork: a snapshot, whose
+  parent is the checkpoint it continues.
 - ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
   note ``writes``.
 - Writes of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and
@@ -51,9 +51,9 @@ encode = msgspec.msgpack.Encoder().encode
 
 @prepared
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What LangGraph stores of a checkpoint besides its channels.
+    """LangGraph's data for a checkpoint besides its channels.
 
-    ``forms`` has the channels that have a value and are not plain data; ``absent`` those that
+    ``forms`` has the channels with a value and are not plain data; ``absent`` those that
     have none, though the log has an older value of theirs. ``namespace`` is there if it is long.
     """
 
@@ -68,7 +68,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 @prepared
 class TaskWrite(msgspec.Struct, frozen=True, array_like=True):
-    """One value that a task wrote. An ``upsert`` replaces the one before it at the same place."""
+    """One value a task wrote. An ``upsert`` replaces the previous one at the same place."""
 
     path: str
     task: str
@@ -87,9 +87,9 @@ _decode_stray = msgspec.msgpack.Decoder(tuple[str, list[TaskWrite]]).decode
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored.
+    """A log's content at one of its entries; ``record`` is ``None`` where nothing is stored.
 
-    ``late`` are pairs of a checkpoint and the entry that has writes of it. ``needed`` is the
+    ``late`` pairs a checkpoint with the entry holding its writes. ``needed`` is the
     ancestor that delta channels are rebuilt from; older ones may be pruned.
     """
 
@@ -101,7 +101,6 @@ class LogState(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, parts: ChannelParts) -> LogState:
-        """The state that the parts of a log make."""
         record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
         writes = tuple(one for part in parts.get(WRITES, ()) for one in _decode_writes(part))
         late = tuple(one for part in parts.get(LATE, ()) for one in _decode_late(part))
@@ -117,7 +116,7 @@ class LogState(msgspec.Struct, frozen=True):
         return cls(record, channels, writes, late, needed)
 
     def operations(self) -> list[Operation]:
-        """What sets all of it."""
+        """Operations setting all of it."""
         found = [set_to(name, packed) for name, packed in self.channels.items()]
         found.append((SET, WRITES, encode(self.writes)))
         if self.late:
@@ -132,7 +131,7 @@ class LogState(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """The end of a log, as far as a writer has to know it. ``seq`` 0: there is none yet.
+    """A log's end, as far as a writer has to know it. ``seq`` 0: there is none yet.
 
     ``run`` is the record of the run that wrote it; only a writer reads it.
     """
@@ -151,7 +150,6 @@ class Log(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, key: ThreadKey, entries: Sequence[Entry]) -> Log:
-        """The log whose chain this is."""
         start = max(at for at, entry in enumerate(entries) if entry.kind == SNAPSHOT)
         entries = entries[start:]
         bodies = [envelope.unseal(entry.payload) for entry in entries]
@@ -180,7 +178,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """How an entry is listed."""
+    """An entry's fields for lists."""
 
     id: str
     parent: str | None
@@ -202,7 +200,7 @@ def append(
     rollup_after: int | None,
     snapshot: bool = False,
 ) -> tuple[Entry, Log]:
-    """The entry with these operations, after which the log has this state, and the log with it."""
+    """The entry with these operations, and the log after it."""
     chain, seq = log.chain.copy(), log.seq + 1
     kind: Kind
     if snapshot or not log.seq:
@@ -253,7 +251,7 @@ def append(
 
 
 def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
-    """The writes that count, in the order in which a step applies them."""
+    """Writes that count, in application order."""
     found: dict[tuple[str, int], TaskWrite] = {}
     for write in writes:
         place = write.task, write.index
@@ -265,7 +263,7 @@ def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
 def add_writes(
     log: Log, checkpoint: str, writes: Sequence[TaskWrite], id: str
 ) -> tuple[list[Operation], LogState]:
-    """The operations of an entry that records writes of a checkpoint, and the state after it."""
+    """Operations for an entry with late writes, and the state after it."""
     state = log.state
     if state.record is not None and state.record.id == checkpoint:
         added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
@@ -277,10 +275,10 @@ def add_writes(
 
 
 def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
-    """The checkpoint that an entry says something of, if the entry before it was of ``before``.
+    """The checkpoint an entry says something of, if the entry before it was of ``before``.
 
     ``parts`` are those at the entry. A note that is stored whole has its own record, because it may
-    be far from its checkpoint; empty if what it was of is deleted.
+    be far from its checkpoint; empty if its subject is deleted.
     """
     if entry.note != NOTE:
         return entry.id
@@ -291,15 +289,15 @@ def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
 
 
 def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:
-    """The late writes of an entry and their checkpoint, if it has any."""
+    """An entry's late writes and their checkpoint, if any."""
     found = parts.pop(STRAY, None)
     return _decode_stray(found[-1]) if found else None
 
 
 def note_id(log: Log, checkpoint: str) -> str:
-    """The id of an entry that is not a checkpoint: just above that of the newest checkpoint.
+    """An id for an entry that is not a checkpoint: just above the newest checkpoint's.
 
-    Stores find ids faster that are in the order of the log.
+    Stores find ids faster in the order of the log.
     """
     newest = log.state.record.id if log.state.record else checkpoint
     try:

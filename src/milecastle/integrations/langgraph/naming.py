@@ -1,7 +1,7 @@
 """Which log a configuration of LangGraph addresses.
 
-A thread has the name that LangGraph gives it. The namespaces of its subgraphs are named as the
-subgraphs of our own threads are, so that listing, deleting and retention treat them alike. A
+A thread has the name LangGraph gives it. The namespaces of its subgraphs are named as the
+subgraphs of our own threads are, so listing, deleting and retention treat them alike. A
 namespace grows with each level; a long one is replaced by its digest, and is in the record.
 """
 
@@ -22,7 +22,7 @@ _NO_THREAD: Final = "the configuration names no thread: give configurable.thread
 
 
 def key_of(tenant: str, thread: object, namespace: str = "") -> ThreadKey:
-    """The log of a namespace of a thread; ``None`` does not name one."""
+    """A namespace's log; ``None`` if there is none."""
     if thread is None:
         raise InvalidRequest(_NO_THREAD)
     refuse_own(str(thread))
@@ -31,13 +31,13 @@ def key_of(tenant: str, thread: object, namespace: str = "") -> ThreadKey:
 
 
 def digest_of(namespace: str) -> str:
-    """What represents a long namespace in the name of its log; empty if it is not long."""
+    """Digest standing for a long namespace in its log's name; empty if it is short."""
     packed = namespace.encode(errors="surrogatepass")
     return f"#{sha256(packed).hexdigest()}" if len(packed) > _LONG else ""
 
 
 def namespace_of(key: ThreadKey) -> str:
-    """The namespace of a log, or the digest of it."""
+    """A log's namespace, or its digest."""
     root = root_of(key)
     if root is key:
         return ""
@@ -45,7 +45,7 @@ def namespace_of(key: ThreadKey) -> str:
 
 
 def config_of(key: ThreadKey, checkpoint: str, namespace: str = "") -> RunnableConfig:
-    """What addresses a checkpoint of a log; a long namespace has to be given."""
+    """A checkpoint's configuration; a long namespace has to be given."""
     return {
         "configurable": {
             "thread_id": root_of(key).thread,
@@ -56,7 +56,7 @@ def config_of(key: ThreadKey, checkpoint: str, namespace: str = "") -> RunnableC
 
 
 def configurable(config: RunnableConfig) -> dict[str, Any]:
-    """The part of a configuration that addresses a checkpoint; it must name a thread."""
+    """A configuration's checkpoint address; it must name a thread."""
     found: dict[str, Any] = config.get("configurable", {})
     if "thread_id" not in found:
         raise InvalidRequest(_NO_THREAD)

@@ -1,13 +1,13 @@
-"""Channel values as bytes, and the operations that lead from one value to the next.
+"""Channel values as bytes, and the operations leading from one value to the next.
 
 A value is packed in one of these forms:
 
 - ``""``: plain data, as msgpack; every tool of Milecastle can read it.
 - a number: a list with so many objects; the body is their encodings, one after the other.
-- a name: whatever else the serializer wrote, under the name that it gave.
+- a name: whatever else the serializer wrote, under the name it gave.
 
-A list that grew is stored as what was appended: the encoding of a msgpack array is its header and
-then its items, so that the old body is the beginning of the new one. No object is compared.
+A list that grew is stored as the appended part: the encoding of a msgpack array is its header and
+then its items, so the old body is the beginning of the new one. No object is compared.
 """
 
 from __future__ import annotations
@@ -54,17 +54,15 @@ ChannelParts = dict[str, tuple[bytes, ...]]
 
 
 class Packed(NamedTuple):
-    """A value as bytes."""
-
     form: PackedForm
     body: bytes
 
 
 class _Encodings:
-    """The encodings of LangChain's messages, found by what they contain.
+    """Encodings of LangChain's messages, found by content.
 
     A chat stores its messages with every checkpoint, and nearly all are as they were. A message
-    that was changed in place has other contents. One that contains objects is always encoded.
+    that was changed in place has other contents. One containing objects is always encoded.
     """
 
     def __init__(self) -> None:
@@ -72,7 +70,7 @@ class _Encodings:
         self._bytes = 0
 
     def joined(self, serde: SerializerProtocol, items: Sequence[Any]) -> bytes | None:
-        """The encodings of the items; ``None`` if one of them is not a message with plain data."""
+        """The items' encodings; ``None`` if one is not a message with plain data."""
         found: list[bytes] = []
         for item in items:
             kind: type[object] = item.__class__
@@ -100,7 +98,7 @@ _encodings = _Encodings()
 
 
 def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) -> Packed:
-    """A value as bytes; ``before`` is what the channel had, which is likely of the same form."""
+    """A value as bytes; ``before`` is the channel's old value, likely with the same form."""
     known = is_msgpack(serde)
     if known and (before is None or before.form == PLAIN) and type(value) is not bytearray:
         try:
@@ -120,7 +118,7 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
 
 
 def unpack(serde: SerializerProtocol, packed: Packed) -> Any:
-    """The value that was packed."""
+    """The packed value."""
     form, body = packed
     if isinstance(form, int):
         return serde.loads_typed(("msgpack", _list_of(form, body)))
@@ -128,7 +126,7 @@ def unpack(serde: SerializerProtocol, packed: Packed) -> Any:
 
 
 def change(channel: str, old: Packed | None, new: Packed) -> Operation | None:
-    """The operation that turns the old value into the new one; ``None`` if they are equal."""
+    """Operation from the old value to the new one; ``None`` if equal."""
     if old == new:
         return None
     if old is not None and type(old.form) is type(new.form):
@@ -141,7 +139,6 @@ def change(channel: str, old: Packed | None, new: Packed) -> Operation | None:
 
 
 def set_to(channel: str, packed: Packed) -> Operation:
-    """The operation that sets a channel."""
     if packed.form == PLAIN:
         return SET, channel, packed.body
     value = [packed.body] if isinstance(packed.form, int) else packed.body
@@ -149,7 +146,7 @@ def set_to(channel: str, packed: Packed) -> Operation:
 
 
 def packed_of(parts: Sequence[bytes], form: PackedForm) -> Packed:
-    """The value that these parts of a log make."""
+    """The value these parts make."""
     if form == PLAIN:
         return Packed(form, join_lists(parts))
     if isinstance(form, int):
@@ -158,7 +155,6 @@ def packed_of(parts: Sequence[bytes], form: PackedForm) -> Packed:
 
 
 def write_body(operations: Iterable[Operation]) -> bytes:
-    """Operations as the body of an entry."""
     flat: list[Any] = []
     for code, channel, value in operations:
         flat += (code, channel, msgspec.Raw(value))
@@ -166,7 +162,6 @@ def write_body(operations: Iterable[Operation]) -> bytes:
 
 
 def read_body(body: bytes) -> Iterator[Operation]:
-    """The operations of a body."""
     parts = map(bytes, _decode_parts(body))
     for code, name, value in zip(parts, parts, parts, strict=True):
         yield code[0], _name(name), value
@@ -178,7 +173,7 @@ def _name(packed: bytes) -> str:
 
 
 def apply(parts: ChannelParts, body: bytes) -> None:
-    """Apply the operations of a body."""
+    """Apply a body's operations."""
     for code, channel, value in read_body(body):
         if code == APPEND.code and channel in parts:
             parts[channel] += (value,)
@@ -187,7 +182,7 @@ def apply(parts: ChannelParts, body: bytes) -> None:
 
 
 def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
-    """One body with the effect of these in turn, without one channel."""
+    """One body with the same effect, without one channel."""
     found: dict[str, tuple[int, list[bytes]]] = {}
     for body in bodies:
         for code, channel, value in read_body(body):
@@ -200,12 +195,12 @@ def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
 
 
 def whole(parts: ChannelParts) -> bytes:
-    """A body that sets everything to what the parts make."""
+    """A body setting everything."""
     return write_body((SET, name, join_lists(found)) for name, found in parts.items())
 
 
 def _appended(old: bytes, new: bytes) -> bytes:
-    """What was appended to a packed list, as a packed list; empty if it did not just grow."""
+    """Items appended to a packed list, as a packed list; empty if it did not just grow."""
     try:
         (count, start), (total, place) = list_head(old), list_head(new)
     except CodecError:

@@ -1,6 +1,6 @@
 """Performs the reads and commits of the saver, for callers on threads and on event loops.
 
-Commits of many threads share transactions, as those of runs do. Work on one log takes turns within
+Commits for many threads share transactions, as runs' do. Work on one log takes turns within
 a process; that saves conflicts and decides nothing, because the store has the fence.
 """
 
@@ -33,7 +33,7 @@ _MOST_EARLY: Final = 10_000
 
 
 class Slot:
-    """What is remembered of a log, and whose turn it is."""
+    """A log's cached end, and its turn."""
 
     def __init__(self) -> None:
         self.log: Log | None = None
@@ -42,38 +42,34 @@ class Slot:
 
 
 class Performer:
-    """One for each store of a saver."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
         self.restart()
         _performers.add(self)
 
     def restart(self) -> None:
-        """Forget everything; a forked child does, because locks may be held there."""
+        """Forget everything; for a forked child, where locks may be held."""
         self._slots: OrderedDict[ThreadKey, Slot] = OrderedDict()
         self._early: OrderedDict[tuple[ThreadKey, str], list[TaskWrite]] = OrderedDict()
         self._lock = threading.Lock()
 
     def hold(self, key: ThreadKey, checkpoint: str, writes: Sequence[TaskWrite]) -> None:
-        """Hold writes of a checkpoint that is not stored yet."""
+        """Hold writes whose checkpoint is not stored yet."""
         with self._lock:
             self._early.setdefault((key, checkpoint), []).extend(writes)
             if len(self._early) > _MOST_EARLY:
                 self._early.popitem(last=False)
 
     def held(self, key: ThreadKey, checkpoint: str) -> Sequence[TaskWrite]:
-        """The writes that are held for a checkpoint."""
         with self._lock:
             return tuple(self._early.get((key, checkpoint), ()))
 
     def take(self, key: ThreadKey, checkpoint: str) -> Sequence[TaskWrite]:
-        """The writes that are held for a checkpoint, which are not held any more."""
+        """Take the writes held for a checkpoint."""
         with self._lock:
             return tuple(self._early.pop((key, checkpoint), ()))
 
     def slot(self, key: ThreadKey) -> Slot:
-        """What is remembered of a log."""
         with self._lock:
             slot = self._slots.get(key)
             if slot is None:
@@ -110,7 +106,7 @@ class Performer:
         return (committer or self.store).commit(effect)
 
     async def arun(self, work: Work[T], slot: Slot | None = None) -> T:
-        """Perform the work without blocking the event loop; with a slot, in its turn."""
+        """Async version of ``run``."""
         async with _loop_turn(slot):
             if not self.store.blocking:
                 return self._drive(work)
@@ -134,7 +130,7 @@ class Performer:
         return await off_loop(self._perform, effect)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call a function that reads or writes, without blocking the event loop."""
+        """Call a function that reads or writes, off the event loop."""
         return await off_loop(function) if self.store.blocking else function()
 
 

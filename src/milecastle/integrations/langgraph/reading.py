@@ -1,4 +1,4 @@
-"""Checkpoints of a log, as LangGraph wants them: the newest, one by its id, or all in turn."""
+"""A log's checkpoints for LangGraph: the newest, one by id, or all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STRETCH: Final = 16
 
 
 def refuse_foreign(store: Store, key: ThreadKey) -> None:
-    """Raise ``InvalidRequest`` for a thread that no saver has written, such as a graph's."""
+    """Raise ``InvalidRequest`` for a thread no saver has written, such as a graph's."""
     head = store.head(key)
     run = store.run(key, head.run_id) if head else None
     if run is not None and (run.fingerprint or not run.graph):
@@ -40,7 +40,7 @@ def refuse_foreign(store: Store, key: ThreadKey) -> None:
 
 
 def read_log(store: Store, key: ThreadKey) -> Log:
-    """The log as it is now; one of seq 0 if there is none."""
+    """The current log; seq 0 if there is none."""
     chain = store.read(key)
     if chain is None:
         return Log(key=key)
@@ -48,14 +48,14 @@ def read_log(store: Store, key: ThreadKey) -> Log:
 
 
 def with_run(store: Store, log: Log) -> Log:
-    """The log with the record of the run that wrote its head."""
+    """The log with the record of its head's run."""
     if not log.seq or log.run is not None:
         return log
     return msgspec.structs.replace(log, run=store.run(log.key, log.run_id))
 
 
 def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:
-    """The log as it is now; what is known of it is used if nothing was appended since."""
+    """The current log; reuses the known one if nothing was appended."""
     if known is not None:
         head = store.head(key)
         if head is not None and (head.seq, head.id) == (known.seq, known.id):
@@ -84,7 +84,6 @@ def read_checkpoint(
 def _noted(
     store: Store, key: ThreadKey, seq: int, checkpoint: str, parts: ChannelParts
 ) -> ChannelParts:
-    """The parts at a checkpoint, with what notes say of it up to the next checkpoint."""
     found, owner = dict(parts), checkpoint
     while page := store.entries(key, after=seq, limit=_STRETCH):
         for entry in page:
@@ -100,7 +99,6 @@ def _noted(
 
 
 def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[TaskWrite]:
-    """The late writes in these entries."""
     for id in ids:
         seq = store.locate(key, id)
         for entry in () if seq is None else store.entries(key, after=seq - 1, limit=1):
@@ -113,7 +111,7 @@ def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[TaskWrit
 def walk(
     store: Store, key: ThreadKey, before: int | None = None
 ) -> Iterator[tuple[Entry, LogState]]:
-    """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
+    """A log's checkpoints, newest first, with writes; from below a seq if given."""
     late: dict[str, list[TaskWrite]] = {}
     newest = read_log(store, key).state
     listed = newest.late
@@ -134,7 +132,6 @@ def walk(
 
 
 def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
-    """Some entries, oldest first, that begin with a checkpoint unless they begin the log."""
     found: list[Entry] = []
     for entry in store.history(key, before=before):
         found.append(entry)
@@ -210,7 +207,7 @@ def delta_history(
 
 
 def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
-    """The parts at the end of a chain, and those at its last rollup or snapshot."""
+    """Parts at a chain's end, and at its last rollup or snapshot."""
     parts: ChannelParts = {}
     cut: ChannelParts = {}
     for entry in entries:
@@ -224,14 +221,12 @@ def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
 
 
 def metadata_of(serde: SerializerProtocol, state: LogState) -> dict[str, Any]:
-    """The metadata of a checkpoint."""
     assert state.record is not None  # noqa: S101 - a checkpoint has one
     found: dict[str, Any] = serde.loads_typed(state.record.metadata)
     return found
 
 
 def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> CheckpointTuple | None:
-    """A state as LangGraph wants it."""
     record = state.record
     if record is None:
         return None
@@ -252,7 +247,7 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
 
 
 def matches(metadata: Any, wanted: Any) -> bool:
-    """Whether one JSON document contains another: objects by key, lists item by item.
+    """True if one JSON document contains another: objects by key, lists item by item.
 
     Numbers are compared by value; a truth value is not a number.
     """

@@ -1,13 +1,13 @@
 """The checkpointer: every method of LangGraph's base class, sync and async.
 
-The work is in generators that yield what has to be read or committed; ``performing.py`` performs
+The work is in generators that yield reads and commits; ``performing.py`` performs
 it, on this thread or from an event loop. Rules:
 
-- The key is the fence: a batch is appended to the head that its writer knows, or refused. A writer
+- The key is the fence: a batch is appended to the head its writer knows, or refused. A writer
   that was overtaken reads the log again and appends after the other; nothing is lost.
-- A checkpoint that continues another one needs that one, and writes need their checkpoint. So a run
+- A checkpoint that continues another one needs one, and writes need their checkpoint. So a run
   whose thread was deleted is refused, and does not create the thread again.
-- What is known of a log is remembered, and used only while its head is the same.
+- A log's known end is cached, and used only while its head is the same.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _ATTEMPTS: Final = 1000
 
 
 class MilecastleSaver(BaseCheckpointSaver[Any]):
-    """Stores the threads of LangGraph's graphs in a store of Milecastle.
+    """Stores LangGraph threads in a Milecastle store.
 
-    ``store`` is a URL or a store. Values of classes that LangGraph does not know are decoded only
-    if the class is in ``allow``, or if a ``serde`` of your own allows it. Two runs that write to a
+    ``store`` is a URL or a store. Values of classes LangGraph does not know are decoded only
+    if the class is in ``allow``, or if a ``serde`` of your own allows it. Two runs writing to a
     thread continue as two branches.
     """
 
@@ -108,7 +108,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         await self._performer.call(self.close)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Numbers; text that another saver wrote is continued in its form."""
+        """Numbers; text another saver wrote is continued in its form."""
         if isinstance(current, str):
             number = int(current.partition(".")[0]) + 1
             return f"{number:032}.{current.partition('.')[2]}"
@@ -117,11 +117,11 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     # reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The newest checkpoint, or the one that the configuration names."""
+        """The newest checkpoint, or the one the configuration names."""
         return self._performer.run(self._getting(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The newest checkpoint, or the one that the configuration names."""
+        """Async version of ``get_tuple``."""
         return await self._performer.arun(self._getting(config))
 
     def _getting(self, config: RunnableConfig) -> Work[CheckpointTuple | None]:
@@ -168,7 +168,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """As ``list``. Nothing is held while the caller has a checkpoint in hand."""
+        """Async version of ``list``. Nothing is held between checkpoints."""
         found = self.list(config, filter=filter, before=before, limit=limit)
         while chunk := await self._performer.call(lambda: [*islice(found, _CHUNK)]):
             for one in chunk:
@@ -220,7 +220,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What delta channels are rebuilt from: the nearest stored value, and the writes since."""
+        """Data for delta channels: the nearest stored value, and the writes since."""
         key, wanted = self._address(config)
         found = delta_history(self._store, self.serde, key, wanted, channels)
         if found is None:
@@ -230,7 +230,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What delta channels are rebuilt from: the nearest stored value, and the writes since."""
+        """Async version of ``get_delta_channel_history``."""
         work = partial(self.get_delta_channel_history, config=config, channels=channels)
         return await self._performer.call(work)
 
@@ -243,7 +243,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; the configuration names its parent. Durable when it returns."""
+        """Store a checkpoint; the configuration names its parent. Durable on return."""
         slot = self._performer.slot(self._address(config)[0])
         return self._performer.run(self._putting(config, checkpoint, metadata, new_versions), slot)
 
@@ -254,7 +254,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; the configuration names its parent. Durable when it returns."""
+        """Async version of ``put``."""
         slot = self._performer.slot(self._address(config)[0])
         work = self._putting(config, checkpoint, metadata, new_versions)
         return await self._performer.arun(work, slot)
@@ -287,7 +287,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         return config_of(key, id, namespace)
 
     def _base(self, log: Log, parent: str | None) -> Work[LogState]:
-        """The state of the parent; ``Conflict`` if that is gone, as its thread may be."""
+        """The parent's state; ``Conflict`` if it is gone, as its thread may be."""
         if parent is None:
             return LogState()
         if log.state.record is not None and log.state.record.id == parent:
@@ -304,9 +304,9 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task wrote at the checkpoint that the configuration names.
+        """Store a task's writes at the checkpoint the configuration names.
 
-        Writes that come before their checkpoint are stored with it, and not sooner.
+        Writes coming before their checkpoint are stored with it, and not sooner.
         """
         slot = self._performer.slot(self._address(config)[0])
         self._performer.run(self._writing(config, writes, (task_id, task_path)), slot)
@@ -318,7 +318,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task wrote at the checkpoint that the configuration names."""
+        """Async version of ``put_writes``."""
         slot = self._performer.slot(self._address(config)[0])
         await self._performer.arun(self._writing(config, writes, (task_id, task_path)), slot)
 
@@ -331,7 +331,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         yield from self._storing(key, checkpoint, pack_writes(self.serde, writes, task))
 
     def _storing(self, key: ThreadKey, checkpoint: str, packed: Sequence[TaskWrite]) -> Work[None]:
-        """Store writes, or hold them if their checkpoint is not stored yet."""
         was_stored = False
 
         def work(log: Log) -> Work[tuple[Batch, Log] | None]:
@@ -358,7 +357,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     def _append(
         self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log] | None]]
     ) -> Work[None]:
-        """Append to a log what the work makes of its end, after whatever others did to it."""
         slot = self._performer.slot(key)
         for left in reversed(range(_ATTEMPTS)):
             known = slot.log
@@ -393,7 +391,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         delete_with_children(self._store, key)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all its namespaces. A run that still writes to it is refused."""
+        """Async version of ``delete_thread``."""
         await self._performer.call(partial(self.delete_thread, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -407,7 +405,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
                 upkeep.delete_runs(self._store, info.key, runs)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints of these runs, in whatever threads they are."""
+        """Async version of ``delete_for_runs``."""
         await self._performer.call(partial(self.delete_for_runs, run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -417,13 +415,13 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             upkeep.copy_log(self._store, key, target)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with all its namespaces, checkpoints and writes to a new one."""
+        """Async version of ``copy_thread``."""
         await self._performer.call(partial(self.copy_thread, source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace of the threads, or delete the threads.
 
-        Ancestors that delta channels are rebuilt from are kept too.
+        Ancestors needed by delta channels are kept too.
         """
         if strategy not in ("keep_latest", "delete"):
             raise InvalidRequest("strategy must be 'keep_latest' or 'delete'")
@@ -435,14 +433,14 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
                 upkeep.keep_latest(self._store, key)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace of the threads, or delete the threads."""
+        """Async version of ``prune``."""
         await self._performer.call(partial(self.prune, thread_ids, strategy=strategy))
 
     def copy_from(self, saver: BaseCheckpointSaver[Any], thread_id: str | None = None) -> int:
         """Copy a thread, or all, from another saver; return the number of checkpoints.
 
-        Checkpoints that are here already are not copied again. Paths of tasks are not known to
-        other savers' readers, so that writes are ordered by task and position.
+        Existing checkpoints are not copied again. Paths of tasks are not known to
+        other savers' readers, so writes are ordered by task and position.
         """
         config: RunnableConfig | None = None
         if thread_id is not None:
@@ -470,7 +468,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         return True
 
     def _address(self, config: RunnableConfig) -> tuple[ThreadKey, str | None]:
-        """The log that a configuration addresses, and the checkpoint."""
         given = configurable(config)
         key = key_of(self._tenant, given["thread_id"], given.get("checkpoint_ns") or "")
         return key, given.get("checkpoint_id") or None

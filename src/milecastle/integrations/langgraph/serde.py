@@ -1,6 +1,6 @@
-"""Strict decoding: only classes that LangGraph knows as safe, and those that a caller allows.
+"""Strict decoding: only classes LangGraph knows as safe, and those a caller allows.
 
-LangGraph decides whether a class is allowed, and finds it. A class that it has found once is
+LangGraph decides whether a class is allowed, and finds it. A class it has found once is
 remembered, because it imports the module again for each object.
 """
 
@@ -19,7 +19,7 @@ Hook = Callable[[int, bytes], Any]
 
 
 class StrictSerializer(JsonPlusSerializer):
-    """LangGraph's serializer, which decodes only classes that are known or allowed."""
+    """LangGraph's serializer, limited to known or allowed classes."""
 
     def __init__(self, allow: Sequence[type] = ()) -> None:
         names = [(one.__module__, one.__qualname__) for one in allow]
@@ -27,7 +27,6 @@ class StrictSerializer(JsonPlusSerializer):
         self._unpack_ext_hook = _remembering(self._unpack_ext_hook)
 
     def _reviver(self, value: dict[str, Any]) -> Any:
-        """Leave LangChain's own objects in JSON as they are: none of them is on the safe list."""
         return value if value.get("lc") == 1 else super()._reviver(value)
 
     def with_msgpack_allowlist(
@@ -41,7 +40,7 @@ class StrictSerializer(JsonPlusSerializer):
 
 
 def is_msgpack(serde: object) -> bool:
-    """Whether what a serializer calls msgpack is what LangGraph writes."""
+    """True if a serializer's msgpack is LangGraph's."""
     return type(serde) in (JsonPlusSerializer, StrictSerializer)
 
 

@@ -22,7 +22,7 @@ _ATTEMPTS: Final = 100
 
 
 def copy_log(store: Store, source: ThreadKey, target: ThreadKey) -> None:
-    """Copy a log as it is; the target must not exist."""
+    """Copy a log unchanged; the target must not exist."""
     entries = store.entries(source)
     if not entries:
         return
@@ -41,7 +41,7 @@ def copy_log(store: Store, source: ThreadKey, target: ThreadKey) -> None:
 
 
 def _renumbered(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """The same entries from seq 1 on; what was pruned is no longer counted."""
+    """The same entries from seq 1 on; pruned ones are no longer counted."""
     base = roll = 1
     for seq, entry in enumerate(entries, 1):
         base = seq if entry.kind == SNAPSHOT else base
@@ -50,7 +50,7 @@ def _renumbered(entries: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def keep_latest(store: Store, key: ThreadKey) -> None:
-    """Drop every checkpoint but the newest, and those that its delta channels are rebuilt from."""
+    """Drop every checkpoint but the newest, and those its delta channels need."""
     for _ in range(_ATTEMPTS):
         try:
             return _keep_latest(store, key)
@@ -75,7 +75,7 @@ def _keep_latest(store: Store, key: ThreadKey) -> None:
 
 
 def delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
-    """Remove the checkpoints of these runs from a log; return whether it had any."""
+    """Remove these runs' checkpoints from a log; True if it had any."""
     for _ in range(_ATTEMPTS):
         try:
             return _delete_runs(store, key, runs)
@@ -113,9 +113,9 @@ def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
 def _emptied(
     store: Store, key: ThreadKey, entries: Sequence[Entry], doomed: set[str], late: set[str]
 ) -> Iterator[Entry]:
-    """The doomed entries without contents; what follows each of them stored whole.
+    """The doomed entries without contents; their successors stored whole.
 
-    Only the entries that are listed as ``late`` have late writes: pruning repeats older ones.
+    Only the entries listed as ``late`` have late writes: pruning repeats older ones.
     """
     owner = ""
     was_doomed = False
@@ -136,7 +136,6 @@ def _emptied(
 
 
 def _next_rollup(store: Store, key: ThreadKey, entries: Sequence[Entry]) -> Iterator[Entry]:
-    """The next rollup, stored whole: it reaches below what is stored whole before it."""
     for entry in entries:
         if entry.kind == SNAPSHOT:
             return

@@ -1,4 +1,4 @@
-"""What a call of LangGraph appends to a log."""
+"""Batches for LangGraph's calls."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def append_checkpoint(
     writes: Sequence[TaskWrite],
     rollup_after: int | None,
 ) -> tuple[Batch, Log]:
-    """The batch that stores a checkpoint and writes of it; its parent has the state ``base``."""
+    """Batch storing a checkpoint and its writes; its parent has the state ``base``."""
     channels = _channels(serde, base, checkpoint, new_versions)
     seen = log.gone | set(log.state.channels)
     record = Record(
@@ -110,7 +110,7 @@ def append_checkpoint(
 def pack_writes(
     serde: SerializerProtocol, writes: Sequence[tuple[str, Any]], task: tuple[str, str]
 ) -> list[TaskWrite]:
-    """What a task (id and path) wrote, as bytes."""
+    """A task's writes as bytes, with its id and path."""
     upsert = all(channel in WRITES_IDX_MAP for channel, _ in writes)
     task_id, path = task
     return [
@@ -129,7 +129,7 @@ def pack_writes(
 def append_writes(
     log: Log, checkpoint: str, writes: Sequence[TaskWrite], rollup_after: int | None
 ) -> tuple[Batch, Log]:
-    """The batch that stores what a task wrote at a checkpoint that is stored."""
+    """Batch storing a task's writes at a stored checkpoint."""
     id = note_id(log, checkpoint)
     operations, state = add_writes(log, checkpoint, writes, id)
     written = {one.channel for one in writes}
@@ -162,7 +162,7 @@ def append_writes(
 def snapshot(
     log: Log, state: LogState, next: tuple[str, ...], run: RunRecord | None
 ) -> tuple[Batch, Log]:
-    """The batch after which the log has this state of a run, stored whole."""
+    """Batch storing this state of a run in full."""
     if run is None or state.record is None:
         raise InvalidRequest(f"thread '{log.key.thread}' has no checkpoint")
     place = Listing(
@@ -182,7 +182,7 @@ def snapshot(
 
 
 def next_nodes(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The nodes that run next: those whose trigger is due, and those that tasks are sent to."""
+    """Next nodes: those with a due trigger, and those tasks are sent to."""
     found = [name.rpartition(":")[2] for name, value in values.items() if _is_due(name, value)]
     found += [_START] if _START in values else []
     sent = values.get(_TASKS) or ()
@@ -192,7 +192,7 @@ def next_nodes(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_due(name: str, value: Any) -> bool:
-    """Whether a channel triggers the node that its name ends with.
+    """True if a channel triggers the node its name ends with.
 
     A trigger that was used has no value. That of a node that waits for several is named after them
     and has those that have run; that of a deferred node also says whether the others have finished.
@@ -209,12 +209,11 @@ def _is_due(name: str, value: Any) -> bool:
 
 
 def _step_of(given: object) -> int:
-    """The step of a checkpoint for lists, from 0 on; 0 if the metadata has no number for it."""
     return min(max(0, given + 1), _MOST_STEPS) if isinstance(given, int) else 0
 
 
 def node_of(path: str) -> str:
-    """The node of a task's path, if the path names it."""
+    """The node in a task's path, if named."""
     kind, _, name = path.partition(", ")
     return name if kind == "~__pregel_pull" else ""
 
@@ -230,7 +229,6 @@ def _channels(
     checkpoint: Checkpoint,
     new_versions: Mapping[str, Any],
 ) -> dict[str, Packed]:
-    """The channels of a checkpoint: those that have a new version are packed, others are known."""
     values = checkpoint["channel_values"]
     found: dict[str, Packed] = {}
     for name in checkpoint["channel_versions"]:
@@ -245,7 +243,6 @@ def _channels(
 
 
 def _changes(log: Log, state: LogState) -> list[Operation]:
-    """The operations from the end of the log to a new state, without its record."""
     before = log.state.channels
     found = [change(name, before.get(name), packed) for name, packed in state.channels.items()]
     found += [(SET, name, _NIL) for name in before if name not in state.channels]
@@ -257,7 +254,7 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
 
 
 def _status(next: tuple[str, ...], writes: Sequence[TaskWrite]) -> RunStatus:
-    """The status of a run at a checkpoint that has these writes, in the order of their arrival.
+    """A run's status at a checkpoint that has these writes, in the order of their arrival.
 
     A task that asked or failed counts until it writes something else, and one that asked until
     the caller resumes the run.
@@ -276,7 +273,6 @@ def _status(next: tuple[str, ...], writes: Sequence[TaskWrite]) -> RunStatus:
 
 
 def _run_of(log: Log, checkpoint: str, metadata: Mapping[str, Any], now: int) -> RunRecord:
-    """The run of a checkpoint: the one that the caller names, or one that each input begins."""
     named = metadata.get("run_id")
     run = log.run
     if isinstance(named, str) and named:
@@ -304,7 +300,6 @@ def _new_run(log: Log, id: str, metadata: Mapping[str, Any], now: int) -> RunRec
 
 
 def _turned(run: RunRecord, status: RunStatus, now: int) -> RunRecord:
-    """The run with a status; one that had ended runs again."""
     if run.status == status:
         return run
     ended = now if status in _ENDED else None
@@ -312,7 +307,6 @@ def _turned(run: RunRecord, status: RunStatus, now: int) -> RunRecord:
 
 
 def _failure(run: str, node: str, now: int) -> Failure:
-    """The failure of a run. What the error says may contain values, and is in the writes."""
     return Failure(
         run_id=run,
         failure_class="execution",
@@ -355,5 +349,4 @@ def _batch(
 
 
 def rekeyed(run: RunRecord, key: ThreadKey) -> RunRecord:
-    """The same run in another thread."""
     return msgspec.structs.replace(run, key=key)

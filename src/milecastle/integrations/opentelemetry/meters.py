@@ -20,8 +20,6 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 
 class Meters:
-    """The instruments of a meter."""
-
     def __init__(self, meter: Meter) -> None:
         def duration(what: str, of: str) -> Callable[..., None]:
             return meter.create_histogram(

@@ -1,4 +1,4 @@
-"""The names of spans, attributes and metrics; changing one is a change of the public interface.
+"""Names for spans, attributes and metrics; changing one changes the public interface.
 
 ``gen_ai.*`` are those of the GenAI conventions, which are in development: they are set only if
 asked for, and may change with the conventions.

@@ -4,10 +4,10 @@ Rules:
 
 - The first segment of a run starts a span, as a child of whatever is current where it starts. Its
   context is stored with the run. Each later segment, in whatever process, is a child of it, and so
-  is a run that continues this one: together they are one trace. A link leads to the segment
-  before, and to what is current where the run is resumed.
-- The run of a subgraph is a child of the task that it runs in.
-- A task's span is current while its node runs, so that spans of the node are its children.
+  is a run continuing this one: together they are one trace. A link leads to the segment before,
+  and to the current span where the run is resumed.
+- A subgraph's run is a child of the task it runs in.
+- A task's span is current while its node runs, so spans of the node are its children.
 - Only the trace context is stored, never baggage. No value of the state is in a span, unless asked.
 """
 
@@ -54,8 +54,6 @@ _STATUSES: Mapping[str, str] = {
 
 
 class _Timed:
-    """A span that is open, its context, and when it began."""
-
     __slots__ = ("began", "context", "span")
 
     def __init__(self, span: Span) -> None:
@@ -64,7 +62,6 @@ class _Timed:
         self.began = monotonic()
 
     def end(self, error: str | None = None) -> float:
-        """End the span; how long it was open, in seconds."""
         if error is not None:
             self.span.set_attribute(names.ERROR, error)
             self.span.set_status(StatusCode.ERROR)
@@ -73,8 +70,6 @@ class _Timed:
 
 
 class _Run:
-    """A segment that this process drives. ``tasks`` are the open ones of subgraphs."""
-
     def __init__(self, segment: Segment, whole: _Timed) -> None:
         self.graph = segment.graph
         self.key = segment.key
@@ -88,15 +83,14 @@ class _Run:
 
     @property
     def within(self) -> Context:
-        """The context for what happens now: that of the step, or of the run."""
         return (self.step or self.whole).context
 
 
 class OpenTelemetryObserver:
-    """Reports runs to OpenTelemetry, by the providers of the process or by those given here.
+    """Reports runs to OpenTelemetry, by the process's providers or by those given here.
 
     ``genai`` adds the attributes of the GenAI conventions, which are in development, to runs.
-    ``values`` adds what nodes return and the exceptions that they raise, with their messages. While
+    ``values`` adds node results and exceptions, with their messages. While
     no provider is set, runs cost nothing more.
     """
 
@@ -121,7 +115,7 @@ class OpenTelemetryObserver:
     def observe_queue(self, store: Store) -> None:
         """Report the threads of a store that wait for workers, whenever metrics are collected.
 
-        Every process that calls this reports the same numbers. Call it once, after the provider
+        Every process calling this reports the same numbers. Call it once, after the provider
         of metrics was set.
         """
         provider = self._given[1] or metrics.get_meter_provider()
@@ -129,7 +123,7 @@ class OpenTelemetryObserver:
         observe_depths(meter, require_shared(store).depths)
 
     def is_on(self) -> bool:
-        """Whether there is a provider that does anything."""
+        """True if a provider does anything."""
         return self._find()
 
     def _find(self) -> bool:
@@ -146,7 +140,7 @@ class OpenTelemetryObserver:
     # ---- segments
 
     def begin_segment(self, segment: Segment) -> dict[str, str]:
-        """Start the span of a run; its context is stored with the run."""
+        """Start a run's span; its context is stored with the run."""
         first, before = _span_context(segment.carried), _before(segment.carried)
         current = trace.get_current_span().get_span_context()
         parent: Context | None = None
@@ -195,7 +189,6 @@ class OpenTelemetryObserver:
         return found
 
     def _task_of(self, run_id: str, task: str) -> Context | None:
-        """The context of the task that a subgraph runs in; its span starts with the subgraph."""
         run = self._runs.get(run_id)
         if run is None or task not in run.started:
             return None
@@ -204,7 +197,7 @@ class OpenTelemetryObserver:
         return run.tasks[task].context
 
     def end_segment(self, run_id: str) -> None:
-        """End the span of a run, and what is still open within it."""
+        """End a run's span, and everything still open in it."""
         run = self._runs.pop(run_id, None)
         if run is None:
             return
@@ -222,7 +215,7 @@ class OpenTelemetryObserver:
     # ---- events
 
     def on_event(self, event: Event) -> None:
-        """Open and close the spans of steps; note how the run stops."""
+        """Open and close step spans; note how the run stops."""
         run = self._runs.get(event.run_id)
         if run is None:
             return
@@ -260,7 +253,6 @@ class OpenTelemetryObserver:
             self._meters.step(step.end(error), _with_error({names.GRAPH: run.graph}, error))
 
     def _end_task(self, run: _Run, event: Event) -> None:
-        """A node returned, or raised: the tasks of subgraphs end here, others where they run."""
         task = run.tasks.pop(event.task or "", None)
         error = event.data.get("error")
         if task is not None:
@@ -272,7 +264,7 @@ class OpenTelemetryObserver:
     # ---- tasks and commits
 
     def wrap_task(self, event: Event) -> AbstractContextManager[object]:
-        """A span that is current while the node runs."""
+        """A span, current while the node runs."""
         run = self._runs.get(event.run_id)
         if run is None:
             return nullcontext()
@@ -325,7 +317,7 @@ class OpenTelemetryObserver:
 def _current(
     timed: _Timed, record: Callable[[float, BaseException | None], None], *, shows: bool = False
 ) -> Generator[None, None, None]:
-    """Make a span current; at its end ``record`` gets its seconds and what was raised.
+    """Make a span current; at its end ``record`` gets its seconds and exception.
 
     ``shows`` adds the exception to the span, with its message.
     """
@@ -344,7 +336,6 @@ def _current(
 
 
 def _does_nothing(found: object) -> bool:
-    """Whether it comes from the API, which has only proxies and what does nothing."""
     return type(found).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 

@@ -1,4 +1,4 @@
-"""One run, from the events of its thread: what ``/v1`` sends, until the run has stopped."""
+"""One run's events, taken from its thread's ``/v1`` events until the run stops."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ RunEvent = StateEvent | EmittedEvent | MissedEvent | RunStopped | None
 
 
 def is_unfinished(status: str) -> bool:
-    """Whether a run with this status will go on without anybody's help."""
+    """True if a run with this status continues by itself."""
     return status in _UNFINISHED
 
 
 async def follow_run(
     service: Service, key: ThreadKey, run_id: str, after: int
 ) -> AsyncGenerator[RunEvent, None]:
-    """The events of a run from above a seq; what other runs of the thread do is left out.
+    """A run's events from above a seq, without those of other runs.
 
     The last one is ``RunStopped``, unless the thread is deleted. A thread that does not exist or
     cannot be read is refused before there are events.
@@ -81,7 +81,7 @@ async def _events(
 async def translated(
     service: Service, event: RunEvent, texts: Callable[[], Iterable[bytes]]
 ) -> list[bytes]:
-    """The texts of an event for another protocol, off the event loop if it may be large."""
+    """An event's texts for another protocol, off the event loop if it may be large."""
     if isinstance(event, EmittedEvent):
         return await service.if_large(json_size(event.value, _LARGE), lambda: list(texts()))
     if isinstance(event, StateEvent | RunStopped):
@@ -90,7 +90,6 @@ async def translated(
 
 
 def _event(text: bytes) -> Any:
-    """An event of ``/v1`` as it was sent; ``None`` if nothing was."""
     if not text:
         return None
     fields = dict(line.split(b": ", 1) for line in text.split(b"\n") if line)
@@ -118,7 +117,7 @@ def shown(
 
 
 def seq_of(service: Service, handle: Handle[Any]) -> int:
-    """The checkpoint that handed a run over; the head, if none was written."""
+    """Checkpoint at which a run was queued; the head if none was written."""
     if handle.seq is not None:
         return handle.seq
     head = service.store.head(handle.thread)

@@ -1,12 +1,12 @@
-"""Chat messages: the items of the channel ``messages``, and the pieces that nodes emit of them.
+"""Chat messages: items in the channel ``messages``, and pieces emitted by nodes.
 
 A message has an ``id``, a ``content``, and a ``role`` (``user``, ``assistant``) or the ``type``
-that LangChain calls it (``human``, ``ai``). A node that has a part of a message emits
+that LangChain calls it (``human``, ``ai``). A node with a part of a message emits
 ``{"id": ..., "delta": "some text"}``, and later returns the message with that id.
 
-A new message may come while the last run has not ended: it failed, was cancelled, or asks.
-That run is closed and its changes are undone, as with ``if_busy="cancel"``. But what was said stays
-said: its messages are part of the input of the new run.
+A new message may come while the last run has not ended: it failed, was cancelled, or asks. That run
+is closed and its changes are undone, as with ``if_busy="cancel"``. But its messages stay: they are
+part of the new run's input.
 """
 
 from __future__ import annotations
@@ -38,19 +38,16 @@ _TYPES: Final = {"user": "human", "assistant": "ai", "developer": "system"}
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A part of the text of a message."""
-
     id: str
     delta: str
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
-    """A JSON value, if it is an object."""
     return anything(value) if isinstance(value, dict) else None
 
 
 def chunk_of(emitted: Any) -> Chunk | None:
-    """An emitted value as a part of a message, if it is one."""
+    """Read an emitted value as part of a message; ``None`` if it is not one."""
     if not isinstance(emitted, dict):
         return None
     found: dict[str, Any] = anything(emitted)
@@ -59,7 +56,7 @@ def chunk_of(emitted: Any) -> Chunk | None:
 
 
 def messages_in(state: Any) -> list[dict[str, Any]]:
-    """The messages of a state, as JSON; those without an id are left out."""
+    """A state's messages as JSON, without those lacking an id."""
     found: Any = anything(state).get(MESSAGES) if isinstance(state, dict) else None
     if not isinstance(found, list):
         return []
@@ -69,19 +66,16 @@ def messages_in(state: Any) -> list[dict[str, Any]]:
 
 
 def role_of(message: dict[str, Any]) -> str:
-    """Who says it."""
     name = str(message.get("role") or message.get("type") or "assistant")
     return _ROLES.get(name, name)
 
 
 def with_type(message: dict[str, Any]) -> dict[str, Any]:
-    """A message with the type that LangChain's clients look at."""
     role = role_of(message)
     return {"type": _TYPES.get(role, role), **message}
 
 
 def text_of(content: Any) -> str:
-    """The text of a content, which may be a list of parts."""
     if isinstance(content, list):
         parts: list[Any] = anything(content)
         return "".join(text_of(part) for part in parts)
@@ -121,7 +115,7 @@ async def submit_message(
 def _with_kept_messages(
     service: Service, key: ThreadKey, app: App[Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """An input with the messages that the thread has, if the graph recognizes them by their ids."""
+    """Add the thread's messages to an input, if the graph recognizes them by id."""
     channel = app.graph.schema.channels.get(MESSAGES)
     new: Any = given.get(MESSAGES, [])
     has_ids = channel is not None and isinstance(channel.reducer.function, Upsert)

@@ -1,6 +1,6 @@
-"""The web view: HTML pages of what ``views`` shows.
+"""The web view: HTML pages of ``views``.
 
 ``table.py`` lists the pages. A page is a function that gets an ``ApiRequest`` and returns a
-``PageView``: a template, its values, and the command line that shows the same. ``rendering.py``
+``PageView``: a template, its values, and the command line showing the same. ``rendering.py``
 makes HTML of it.
 """

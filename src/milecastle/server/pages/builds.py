@@ -1,4 +1,4 @@
-"""Builds: the file runs in the workspaces of the apps, what each reused, and what the next would.
+"""Builds: the file runs in the apps' workspaces, their reuse, and the next plan.
 
 A plan is made when it is asked for, and only then: it reads the declared files.
 """
@@ -29,20 +29,18 @@ _LOOKED_AT: Final = 300
 
 
 class BuildsQuery(Message, frozen=True):
-    """Which graph, and the run after which to begin: older ones are listed."""
+    """Graph to list, and the run after which older ones begin."""
 
     graph: str | None = None
     after: str | None = None
 
 
 class PlanQuery(Message, frozen=True):
-    """What of an earlier run may be reused."""
-
     mode: Mode = "incremental"
 
 
 class BuildLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A file run, with how many of its nodes it ran and reused."""
+    """A file run, with the numbers of nodes it ran and reused."""
 
     graph: str
     run: Any
@@ -78,7 +76,6 @@ def list_builds(request: ApiRequest) -> PageView:
 
 
 def _lines(app: App[Any], tenant: str, after: str | None) -> tuple[list[BuildLine], str | None]:
-    """The runs that have room, and after which one the next page begins."""
     files, name = FileThreads(_workspace(app), tenant), app.graph.name
     lines: list[BuildLine] = []
     size, last = 0, after

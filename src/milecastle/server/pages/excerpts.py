@@ -1,7 +1,8 @@
-"""Values of a page, each of them and all together of limited size.
+"""A page's values, each and together with a size limit.
 
-Every stored value and every long text that a page shows passes through ``Excerpts.json`` or
-``Excerpts.text``: there a hook may hide it. What does not fit is cut, and the excerpt says so.
+Every stored value and every long text a page shows passes through ``Excerpts.json`` or
+``Excerpts.text``: there a hook may hide it. A value that does not fit is cut, and the excerpt says
+so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ITEM: Final = 3
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A text, and whether it is only the beginning of one."""
+    """A text; ``is_cut`` if only its beginning."""
 
     text: str
     is_cut: bool
@@ -38,7 +39,6 @@ class Excerpts:
         self._redact = redact
 
     def json(self, place: str, value: Any, most: int) -> Excerpt:
-        """A value as JSON on several lines."""
         if self._redact is not None:
             value = self._redact(place, plain(value))
         room = _Room(min(most, self.left))
@@ -46,7 +46,6 @@ class Excerpts:
         return self._taken(text, most, is_cut=room.is_full)
 
     def text(self, place: str, value: str, most: int) -> Excerpt:
-        """Text of several lines."""
         if self._redact is not None:
             value = str(self._redact(place, value))
         lines = value[:most].split("\n")
@@ -63,7 +62,7 @@ class Excerpts:
 
 
 def short(name: str) -> str:
-    """A name for a row of a table: at most 80 characters, with dots where it was cut."""
+    """Shorten a name to 80 characters for a table row."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
 
 
@@ -72,8 +71,6 @@ def _size(text: str) -> int:
 
 
 class _Room:
-    """About how many characters are left for a value; ``is_full`` if something had no room."""
-
     def __init__(self, left: int) -> None:
         self.left = left
         self.is_full = False
@@ -84,7 +81,7 @@ class _Room:
 
 
 def _clipped(value: Any, room: _Room) -> Any:
-    """The first parts of a value, as many as have room: a large one is never copied whole."""
+    """The first parts of a value that fit: a large one is never copied in full."""
     if isinstance(value, str):
         found = value[: max(0, room.left)]
         room.is_full = room.is_full or len(found) < len(value)

@@ -5,7 +5,7 @@ not fit. A caller without a session has a token too, that of nothing: there its 
 Every form must have one, and it has been compared.
 
 Text in fields is percent-encoded by the filter ``segment`` where it names something: browsers
-change line ends in what they send.
+change line ends when they send it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _FIELDS: Final = 1100
 
 
 def csrf_token(headers: Headers) -> str:
-    """The token that forms of this caller have."""
     session = credential(headers).text.encode("utf-8", "surrogateescape")
     return hmac.new(session, b"csrf", sha256).hexdigest()
 
@@ -82,7 +81,6 @@ def _converted(given: dict[str, list[str]], kind: type[T]) -> T:
 
 
 def named(segment: str) -> str:
-    """The name in a field that the filter ``segment`` wrote."""
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError:
@@ -96,7 +94,6 @@ ThreadOutcome = tuple[str, str, str]
 async def outcome_of(
     thread: str, doing: Awaitable[str], redact: Redact | None = None
 ) -> ThreadOutcome:
-    """Do something to a thread, which says what became of it."""
     try:
         return thread, await doing, ""
     except MilecastleError as error:

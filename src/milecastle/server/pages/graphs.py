@@ -1,4 +1,4 @@
-"""The graphs that the server runs: the list, one of them, its drawing, and a run to start."""
+"""Pages for graphs: list, detail, drawing, and a form to start a run."""
 
 from __future__ import annotations
 
@@ -128,12 +128,11 @@ def _size(row: dict[str, Any]) -> int:
 
 
 def _whole(value: Any) -> Any:
-    """A value, or ``None`` if there is no room for it."""
     return value if len(escape(as_json(value, indent=2)).encode()) <= _PART else None
 
 
 def _schedules(request: ApiRequest, app: App[Any]) -> list[ScheduleLine] | None:
-    """The schedules of a graph, which are those of the tenant of its app; ``None`` for others."""
+    """A graph's schedules; ``None`` for tenants other than the app's."""
     if request.tenant != app.tenant or not isinstance(request.service.store, ClaimStore):
         return None
     lines = [schedule_line(info) for info in Schedules(app).all()]
@@ -147,7 +146,7 @@ def _command(request: ApiRequest, app: App[Any], form: StartForm | None) -> tupl
 
 
 def _example(schema: dict[str, Any]) -> dict[str, Any]:
-    """An input of a graph; what is left out needs more than an example."""
+    """Example input for a graph, without parts that need more than an example."""
     kinds = ((name, str(one.get("type"))) for name, one in schema["properties"].items())
     found = [(name, _EXAMPLES[kind]) for name, kind in kinds if kind in _EXAMPLES]
     return dict(found[:10])
@@ -159,7 +158,7 @@ def start_values(
     form: StartForm | None = None,
     error: Exception | None = None,
 ) -> dict[str, Any] | None:
-    """What ``_start.html`` shows: a form for the input of a graph; ``None`` without the scope."""
+    """Values for ``_start.html``; ``None`` without the scope."""
     if "run" not in request.identity.scopes:
         return None
     name, schema = app.graph.name, input_schema(app.graph)
@@ -178,7 +177,6 @@ def start_values(
 
 
 def _samples(request: ApiRequest, graph: str, example: dict[str, Any]) -> dict[str, str]:
-    """How the same is done elsewhere."""
     http = request.http
     given = as_json(example)
     body = as_json({"graph": graph, "input": example})

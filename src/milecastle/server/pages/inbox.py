@@ -1,6 +1,6 @@
 """The inbox: all open questions, answered one by one or several at once.
 
-What is answered is looked up again: the question must be open, and ask for the type of the form.
+What is answered is looked up again: the question must be open, and ask for the form's type.
 """
 
 from __future__ import annotations
@@ -43,14 +43,12 @@ _LONGEST: Final = 2000
 
 
 class InboxPageQuery(Message, frozen=True):
-    """The filters, which a form sends empty if they are not set."""
-
     graph: str | None = None
     after: str | None = None
 
 
 class InboxForm(SchemaForm, frozen=True, kw_only=True):
-    """An answer to some questions, each ``THREAD/ID``; ``kind`` is the type that was asked for."""
+    """An answer to several questions, each ``THREAD/ID``; ``kind`` is the expected type."""
 
     question: tuple[str, ...] = ()
     kind: str
@@ -59,7 +57,7 @@ class InboxForm(SchemaForm, frozen=True, kw_only=True):
 
 
 class ShownQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question as it is shown; ``name`` is its ``THREAD/ID``, ``is_cut`` if more is not shown."""
+    """A question on the page; ``name`` is ``THREAD/ID``, ``is_cut`` if shortened."""
 
     name: str
     thread: str
@@ -72,7 +70,7 @@ class ShownQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuestionKind(msgspec.Struct, kw_only=True):
-    """The questions that ask for one type. ``fields`` is empty if the form has no room."""
+    """Questions expecting one type. ``fields`` is empty if the form does not fit."""
 
     id: str
     fields: tuple[FormField, ...]
@@ -85,7 +83,7 @@ _LOOKED_AT: Final = 1000
 
 
 def open_questions(service: Service, tenant: str) -> str:
-    """How many questions are open; of many threads, at least how many."""
+    """Number of open questions; a lower bound if there are many threads."""
     page = asking_page(service.store, tenant, None, None, limit=_COUNTED, most=_LOOKED_AT)
     count = sum(info.questions for info in page.infos)
     return f"{count}{'+' if page.next else ''}" if count else ""
@@ -129,13 +127,11 @@ async def _inbox(
 def _read(
     service: Service, tenant: str, query: InboxQuery
 ) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
-    """What the page shows; see ``_room``."""
     found = inbox_document(service, tenant, query)
     return _room(_without_values(found, service.redact))
 
 
 def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
-    """The questions after the hook, with the schemas that the forms are made of."""
     if redact is None:
         return found
 
@@ -218,7 +214,7 @@ def _text(value: Any) -> str:
 
 
 def _size(asked: ShownQuestion, kind: QuestionKind) -> int:
-    """The bytes of a question; the first of its kind has those of the form for several too."""
+    """Bytes for a question; the first of its kind includes the shared form."""
     names = shown_size(asked.thread) + shown_size(asked.graph) + shown_size(asked.node)
     texts = (asked.question, asked.show, asked.refused or "")
     shown = (
@@ -284,7 +280,6 @@ def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:
 def _parsed(
     question: QuestionLine | None, kind: str, typed: Mapping[str, str], redact: Redact | None
 ) -> Any:
-    """The answer to an open question, typed into the form of this kind."""
     if question is None:
         raise InvalidRequest("the question is not open any more")
     form = after_hook("answer", question.answer, redact)

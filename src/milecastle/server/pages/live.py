@@ -3,8 +3,8 @@
 Rules:
 
 - A page and its stream have one URL; a browser asks for the stream by ``Accept``.
-- The part is rendered again after a pause, a long one if rendering takes long, but not if what it
-  is made of is the same; and sent only if it is another one.
+- The part is rendered again after a pause, a long one if rendering takes long, but not if its
+  sources are the same; and sent only if it is another one.
 - A stream ends after some minutes. The browser comes back by itself, and its session is checked.
 """
 
@@ -32,14 +32,14 @@ _SHARE: Final = 10
 
 
 def wants_stream(http: Request) -> bool:
-    """Whether the live part is asked for as it changes."""
+    """True if the request accepts the live part as a stream."""
     return http.headers.get("accept") == "text/event-stream"
 
 
 async def live_parts(
     renderer: Renderer, page: WebPage, request: ApiRequest
 ) -> AsyncGenerator[bytes, None]:
-    """The events; an empty text if there was none for a while."""
+    """Live events; an empty text after a silence."""
     loop = asyncio.get_running_loop()
     opened = said = loop.time()
     shown = of = ""

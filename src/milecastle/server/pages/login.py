@@ -24,8 +24,7 @@ class LoginForm(Message, frozen=True):
     next: str = "/"
 
 
-class LogoutForm(Message, frozen=True):
-    """Nothing."""
+class LogoutForm(Message, frozen=True): ...
 
 
 @WebPage("GET", "/login", None)

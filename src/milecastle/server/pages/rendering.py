@@ -2,11 +2,11 @@
 
 Rules:
 
-- Every value is escaped: first what terminals and readers of lines interpret, by ``printable``,
-  then what HTML does. A template needs no filter for that, and none uses ``safe``. Text of several
-  lines goes through ``multiline``, which escapes each line.
+- Every value is escaped: first for terminals and readers of lines, by ``printable``, then for HTML.
+  A template needs no filter for that, and none uses ``safe``. Text of several lines goes through
+  ``multiline``, which escapes each line.
 - There is no script and no style in a page, only links to ours: the policy below refuses others.
-- Links lead only to pages that are in the table.
+- Links lead only to pages in the table.
 - Text is made off the event loop.
 """
 
@@ -47,20 +47,18 @@ _DOTS: Final = (".", "..")
 
 
 def prefers_html(http: Request) -> bool:
-    """Whether a person asks, not a client of the API."""
     is_api = http.url.path.startswith("/v1/")
     return not is_api and "text/html" in http.headers.get("accept", "")
 
 
 class Renderer:
-    """Makes HTML of views, with a navigation of these pages, and links to these graphs."""
+    """Renders views with navigation and links to these graphs."""
 
     def __init__(self, pages: Sequence[WebPage], graphs: Collection[str] = ()) -> None:
         self._linked = [page for page in pages if page.label]
         paths = {page.path for page in pages if page.method == "GET"}
 
         def href(path: str, **names: str) -> str | None:
-            """The URL of a page, by its path in the table; ``None`` if there is no such page."""
             if path not in paths or any(name in _DOTS for name in names.values()):
                 return None
             if names.get("graph", "") not in ("", *graphs):
@@ -90,7 +88,7 @@ class Renderer:
         )
 
     async def response(self, view: PageView, request: ApiRequest) -> Response:
-        """The answer: the whole page, or its live part if the script asks for that."""
+        """The full page, or its live part if the script asks for it."""
         http, place = request.http, view.place
         if place is not None and (url := self._href(place.path, **place.names)) is not None:
             return RedirectResponse(url, 303)
@@ -110,13 +108,12 @@ class Renderer:
         request: ApiRequest,
         badges: Mapping[str, str] | None = None,
     ) -> str:
-        """A view by its whole template, or by that of its live part."""
         own = {"tenant": request.tenant, "scopes": request.identity.scopes, "badges": badges}
         values = {**view.values, **own}
         return self._text(template, request.http, view.title, view.commands, values)
 
     def problem(self, error: Exception, http: Request) -> Response:
-        """The page that says what is wrong, and what to do; for 401, how to log in."""
+        """A page with the problem and its remedy; for 401, the login form."""
         document, headers = problem_document(error)
         code = document.code
         text = self._text(
@@ -157,7 +154,6 @@ class Renderer:
 
 
 def _url(http: Request) -> str:
-    """Path and query as they were sent, if a form may lead back there."""
     if http.method != "GET":
         return "/"
     query = http.scope["query_string"].decode("ascii", "replace")
@@ -165,44 +161,37 @@ def _url(http: Request) -> str:
 
 
 def _finalized(value: Any) -> Any:
-    """What is written for a value, before it is escaped for HTML."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def multiline(text: str) -> Markup:
-    """Text of several lines, each of them printable."""
     return escape("\n".join(map(printable, text.split("\n"))))
 
 
 def _json(value: Any) -> Markup:
-    """A value as JSON on several lines; ``as_json`` has escaped what is not printable."""
     return escape(as_json(value, indent=2))
 
 
 def segment(name: str) -> str:
-    """A name as a segment of a path, or in a field of a form."""
     return quote(name, safe="")
 
 
 def _digest(name: str) -> str:
-    """A name as part of an ``id``."""
     return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def query_text(values: Mapping[str, Any]) -> str:
-    """The values that are set as a query, with its question mark."""
     given = {name: value for name, value in values.items() if value not in (None, "")}
     return f"?{urlencode(given)}" if given else ""
 
 
 def shown_size(name: str) -> int:
-    """How many bytes a name takes that is shown and linked twice, and is part of a command."""
     shown, typed = (len(escape(text).encode()) for text in (printable(name), _argument(name)))
     return 2 * shown + 2 * len(segment(name)) + typed
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """A command of ours for a POSIX shell, or bash where a name is not printable."""
+    """Our command for a POSIX shell, or bash if a name is not printable."""
     return " ".join(["milecastle", *map(_argument, arguments)])
 
 
@@ -225,7 +214,6 @@ BYTES: Final = 200_000
 
 
 def fitting(items: Iterable[T], size: Callable[[T], int], most: int = BYTES) -> Iterator[T]:
-    """The first items, as many as have room."""
     taken = 0
     for item in items:
         taken += size(item)

@@ -1,4 +1,4 @@
-"""The list of runs; many of them retried, cancelled or deleted by a job; and the job."""
+"""Pages for runs: the list, bulk changes, and their jobs."""
 
 from __future__ import annotations
 
@@ -37,15 +37,13 @@ SCOPES: Final[dict[BulkAction, TokenScope]] = {"retry": "run", "cancel": "run", 
 
 
 class RunsPageQuery(Message, frozen=True):
-    """The filters, which a form sends empty if they are not set."""
-
     status: str = "failed"
     graph: str | None = None
     after: str | None = None
 
 
 class BulkForm(Message, frozen=True):
-    """Which runs; ``confirmed`` comes from the page that asks again."""
+    """Runs to change; ``confirmed`` is set by the confirmation page."""
 
     status: str
     graph: str
@@ -107,7 +105,6 @@ def _command(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
 
 
 def bulk_values(request: ApiRequest, status: str | None, graph: str | None) -> dict[str, Any]:
-    """What the caller may do by a job to all threads that are listed: those of one graph."""
     scopes, can = request.identity.scopes, isinstance(request.service.store, ClaimStore)
     apps = request.service.apps
     return {
@@ -121,7 +118,7 @@ def bulk_values(request: ApiRequest, status: str | None, graph: str | None) -> d
 
 
 async def change_runs(action: BulkAction, request: ApiRequest) -> PageView | Response:
-    """Ask whether to change all runs of a filter; if that was confirmed, hand over a job."""
+    """Confirm a bulk change; once confirmed, queue a job."""
     form: BulkForm = request.body
     asked = _asked(action, form)
     if form.confirmed:
@@ -150,7 +147,6 @@ def _title(action: BulkAction) -> str:
 
 
 def _count(store: Store, tenant: str, asked: BulkRequest) -> int:
-    """How many runs a job would change now, as far as they are counted."""
     found = found_threads(store, tenant, asked.status, asked.graph)
     return sum(1 for _ in islice(found, min(asked.limit or _COUNTED, _COUNTED)))
 

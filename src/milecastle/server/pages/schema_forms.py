@@ -1,4 +1,4 @@
-"""Forms made of JSON schemas: their fields, and what was typed back as a value.
+"""Forms made of JSON schemas: their fields, and parsing the typed values.
 
 A form sends, for each field, its name as ``field`` and its text as ``value``, in the same order
 (``SchemaForm``). A schema is stored data: one that is broken, refers to itself, or describes more
@@ -42,17 +42,16 @@ _SIMPLE: Final = ("boolean", "string", "number", "integer")
 
 
 class SchemaForm(Message, frozen=True):
-    """What such a form sends. A form that sends more extends it."""
+    """Data sent by such a form. Forms with more fields extend it."""
 
     field: tuple[str, ...] = ()
     value: tuple[str, ...] = ()
 
 
 class FormField(msgspec.Struct, frozen=True, kw_only=True):
-    """A control of a form. ``name`` is empty if it is the whole value; ``text`` is what it shows.
+    """A control of a form. ``name`` is empty if it is the whole value; ``text`` is its content.
 
-    ``choices`` are JSON texts, and ``labels`` what is shown of each. ``hint`` says what may be
-    typed.
+    ``choices`` are JSON texts, and ``labels`` their display. ``hint`` describes valid input.
     """
 
     name: str
@@ -67,7 +66,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def form_fields(schema: Any, typed: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
-    """The fields for a value of this schema; ``None`` is anything. ``typed`` is shown in them."""
+    """Fields for a value with this schema; ``None``: anything. ``typed`` is shown in them."""
     given = typed or {}
     fields = _members(_resolved(schema, schema), schema)
     if not fields:
@@ -77,17 +76,16 @@ def form_fields(schema: Any, typed: Mapping[str, str] | None = None) -> tuple[Fo
 
 
 def typed_in(form: SchemaForm) -> dict[str, str]:
-    """What was typed, by the names of the fields."""
     return dict(zip(map(named, form.field), form.value, strict=False))
 
 
 def parsed(schema: Any, typed: Mapping[str, str], shown: Any) -> Any:
-    """The value that was typed into the form of the schema ``shown``, which is valid.
+    """The value typed into the form of the schema ``shown``, which is valid.
 
     That is another schema if a hook hides some of it.
 
     Raises:
-        InvalidAnswer: it is not; the message has its path, never what was typed.
+        InvalidAnswer: it is not; the message has its path, never the typed text.
     """
     fields = form_fields(shown)
     if fields[0].name:
@@ -166,7 +164,6 @@ def _asks_yes_or_no(field: FormField) -> bool:
 
 
 def _hint(schema: _Schema) -> str:
-    """What a person should know: the type, and its limits, as the schema names them."""
     names = ("type", "format", "minimum", "maximum", "minLength", "maxLength", "pattern")
     said = [
         f"{name} {schema[name]}" for name in names[2:] if isinstance(schema.get(name), int | str)
@@ -181,7 +178,7 @@ def _default(schema: _Schema) -> str:
 
 
 def _resolved(schema: Any, root: Any) -> _Schema:
-    """A schema without a reference; an empty one, which is anything, if it cannot be followed."""
+    """A schema without references; empty, which accepts anything, if one cannot be followed."""
     for _ in range(_REFERENCES):
         if not isinstance(schema, Mapping):
             return {}
@@ -201,7 +198,6 @@ def _at(place: str, root: Any) -> Any:
 
 
 def _without_null(schema: _Schema, root: Any) -> tuple[_Schema, bool]:
-    """The other form of what may be null, and whether it may be."""
     kind, forms = schema.get("type"), schema.get("anyOf")
     if isinstance(kind, list | tuple) and "null" in kind:
         others = [one for one in cast("list[Any]", kind) if one != "null"]
@@ -215,7 +211,6 @@ def _without_null(schema: _Schema, root: Any) -> tuple[_Schema, bool]:
 
 
 def _value(field: FormField, text: str) -> Any:
-    """The value of one field; ``UNSET`` if it is left out."""
     text = text.replace("\r\n", "\n")  # browsers send line ends so
     path = f"${path_segment(field.name)}" if field.name else "$"
     if not text.strip() and field.control not in ("line", "lines"):

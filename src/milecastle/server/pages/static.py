@@ -28,7 +28,7 @@ _FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """A file: its name under ``static/``, its URL, its type and its bytes."""
+    """A static file: name under ``static/``, URL, type and bytes."""
 
     name: str
     url: str
@@ -38,7 +38,6 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """Every file by its URL."""
     found = [_read(path) for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES]
     return {file.url: file for file in found}
 
@@ -51,7 +50,6 @@ def _read(path: Path) -> StaticFile:
 
 @cache
 def static_url(name: str) -> str:
-    """The URL of a file under ``static/``."""
     return next(file.url for file in static_files().values() if file.name == name)
 
 

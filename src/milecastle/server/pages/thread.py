@@ -1,9 +1,9 @@
-"""The page of a thread at one of its checkpoints.
+"""A thread's page at one of its checkpoints.
 
 Rules:
 
-- What is read does not grow with the thread: the checkpoint, its parent, and a page of the history
-  around it. What is left out is said, with where the whole of it is.
+- The amount read does not grow with the thread: the checkpoint, its parent, and a page of the
+  history around it. Omissions are reported, with where to find the rest.
 - A value is shown only through ``Excerpts``. A thread that cannot be decrypted here is shown
   without its state; one whose graph is not served here, without types and without actions.
 """
@@ -59,13 +59,13 @@ _LOOKS: Final = 10
 
 
 class ThreadPageQuery(Message, frozen=True):
-    """``at`` is the seq or the id of a checkpoint; without it, the head, also as it moves."""
+    """``at`` is a checkpoint's seq or id; without it, the head, updated live."""
 
     at: str | None = None
 
 
 class FormRefusal(NamedTuple):
-    """Why a form was refused: which form, the message, its code, and what was typed in it."""
+    """A refused form: its name, the message, its code, and the typed text."""
 
     form: str
     message: str
@@ -74,8 +74,6 @@ class FormRefusal(NamedTuple):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """An open question as it is shown."""
-
     id: str
     node: str
     question: Excerpt
@@ -85,7 +83,7 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of the timeline. ``kind`` is what the thread did after it, for so long."""
+    """A checkpoint in the timeline. ``kind`` is the activity after it."""
 
     seq: int
     source: str
@@ -100,7 +98,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineBar(msgspec.Struct, frozen=True):
-    """A piece of the bar of times, in thousandths of its width."""
+    """A piece of the time bar, in thousandths of its width."""
 
     kind: str
     x: int
@@ -108,10 +106,10 @@ class TimelineBar(msgspec.Struct, frozen=True):
 
 
 class _Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read for a page. ``decoded`` is ``None`` if ``unreadable`` says why.
+    """A page's data. ``decoded`` is ``None`` if ``unreadable`` says why.
 
-    ``next`` are the nodes to run after ``entry``, or those that a worker runs now. ``entries`` are
-    the page of the history, oldest first; ``failure`` happened at this checkpoint.
+    ``next`` are the nodes to run after ``entry``, or those a worker runs now. ``entries`` are
+    the history's page, oldest first; ``failure`` happened at this checkpoint.
     """
 
     key: ThreadKey
@@ -132,7 +130,7 @@ class _Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def made_of(request: ApiRequest) -> str:
-    """What a page of a resting thread depends on; nothing for one that moves."""
+    """Version of a stopped thread's page; ``None`` while it runs."""
     service, key = request.service, request.key
     info, head = service.line(key), service.store.head(key)
     if info.status in ("running", "queued") or info.due_at is not None or head is None:
@@ -149,7 +147,7 @@ async def show_thread(request: ApiRequest) -> PageView:
 async def thread_view(
     request: ApiRequest, at: str | None, said: FormRefusal | None = None
 ) -> PageView:
-    """The page of the thread that the path names; ``said`` is shown beside its form."""
+    """The page for the thread in the path; ``said`` is shown beside its form."""
     key = request.key
     values = await request.off_loop(_values, request, key, at, said)
     seq, parent = values["line"].seq, values["parent"]
@@ -172,7 +170,7 @@ async def thread_view(
 
 
 def thread_url(thread: str, **query: Any) -> str:
-    """The URL of the page of a thread, or of the list if a browser cannot ask for it."""
+    """URL for a thread's page, or for the list if a browser cannot request it."""
     if thread in (".", ".."):
         return "/threads"
     given = "&".join(f"{name}={value}" for name, value in query.items())
@@ -215,14 +213,12 @@ def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
 
 
 def _first(service: Service, key: ThreadKey) -> int:
-    """The seq of the oldest checkpoint, which is not 1 if others were pruned."""
     found = list(service.store.history(key, before=2, limit=1))
     oldest = found or service.store.entries(key, limit=1)
     return oldest[0].seq if oldest else 1
 
 
 def _is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
-    """Whether a checkpoint is the last that its run wrote."""
     after = next((one for one in entries if one.seq > entry.seq), None)
     return after is None or after.run_id != entry.run_id
 
@@ -263,7 +259,6 @@ def _values(request: ApiRequest, key: ThreadKey, at: str | None, said: FormRefus
 
 
 def _next(service: Service, read: _Reading) -> str:
-    """What runs next, the items of a fan-out as their number."""
     tasks: Mapping[str, int] = read.decoded.tasks if read.decoded else {}
     if not any(total > 1 for total in tasks.values()):
         return folded(read.next)
@@ -296,7 +291,6 @@ def _questions(
 
 
 def _spoken(excerpts: Excerpts, place: str, value: Any) -> Excerpt:
-    """Text as it is, anything else as JSON."""
     if isinstance(value, str):
         return excerpts.text(place, value, _QUESTION)
     return excerpts.json(place, value, _QUESTION)
@@ -341,7 +335,7 @@ def _state(read: _Reading, excerpts: Excerpts) -> dict[str, Any]:
 
 
 def _changes(service: Service, read: _Reading, excerpts: Excerpts) -> dict[str, Any]:
-    """What differs from the parent; nothing if that is not in this thread, or cannot be read."""
+    """Differences from the parent; none if it is in another thread or unreadable."""
     key, entry = read.key, read.entry
     parent = service.store.locate(key, entry.parent_id) if entry.parent_id else None
     nothing: dict[str, Any] = {"parent": parent, "changes": None, "more_changes": 0}
@@ -365,7 +359,6 @@ def _changes(service: Service, read: _Reading, excerpts: Excerpts) -> dict[str, 
 
 
 def _visited(way: Visits, read: _Reading) -> list[tuple[str, int, str]]:
-    """Nodes with their visits and their mark, those that are next first."""
     marks = _marks(way, read)
     names = [*(name for name in marks if marks[name] != "done"), *way.counts]
     return [
@@ -431,7 +424,6 @@ def _totals(found: list[Interval]) -> list[tuple[str, str]]:
 
 
 def _bars(found: list[Interval]) -> list[TimelineBar]:
-    """Neighbours of one kind are one piece; none is too small to be seen."""
     spans: list[tuple[str, int]] = []
     for one in found:
         if one.kind == "ended":
@@ -458,7 +450,6 @@ def _lasted(microseconds: int) -> str:
 
 
 def _children(service: Service, key: ThreadKey) -> list[tuple[str, str, str]]:
-    """The first threads of subgraphs: task, graph, status."""
     found = islice(children_of(service.store, key), _CHILDREN + 1)
     return [
         (short(info.key.thread.rpartition("\x1f")[2]), short(info.graph), info.status)

@@ -1,7 +1,7 @@
-"""What is done to a thread on its page: answer a question, fork, change the state, change tags.
+"""Forms on a thread's page: answer a question, fork, change the state, change tags.
 
-Each does what the route of the API with the same name does, and needs the same scope. A form that
-is refused is shown again with what was typed, if the caller may read the thread.
+Each is the API route with the same name, and needs the same scope. A refused form is shown again
+with its text, if the caller may read the thread.
 """
 
 from __future__ import annotations
@@ -34,28 +34,26 @@ _UPDATE: Final = "update"
 
 
 class AnswerForm(SchemaForm, frozen=True, kw_only=True):
-    """The answer to a question, which is named by its id."""
+    """The answer to the question with this id."""
 
     question: str
 
 
 class ForkForm(Message, frozen=True):
-    """The seq to go back to; ``as_thread`` is empty for a branch of the same thread."""
+    """Seq to fork at; ``as_thread`` is empty for a branch in the same thread."""
 
     at: int
     as_thread: str = ""
 
 
 class TagForm(Message, frozen=True):
-    """A tag to add, unless it is empty, and those to remove."""
+    """A tag to add, unless empty, and tags to remove."""
 
     add: str = ""
     remove: tuple[str, ...] = ()
 
 
 class UpdateForm(Message, frozen=True):
-    """The channels to change, as a JSON object; ``at`` is 0 for the head."""
-
     update: str
     at: int = 0
 
@@ -137,7 +135,7 @@ def _update(service: Service, key: ThreadKey, form: UpdateForm) -> None:
 async def _done(
     request: ApiRequest, doing: Awaitable[str], said: FormRefusal, at: str | None
 ) -> PageView | Response:
-    """Do it, and lead to the page of the thread; if it is refused, show the page with the form."""
+    """Act and redirect to the thread's page; if refused, show the page with the form."""
     try:
         return RedirectResponse(thread_url(await doing), 303)
     except MilecastleError as error:

@@ -1,4 +1,4 @@
-"""The list of threads, and what is done to those that are selected in it."""
+"""Thread list, and actions on selected threads."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ _ROWS: Final = 100
 
 
 class ThreadsPageQuery(Message, frozen=True):
-    """The filters, which a form sends empty if they are not set."""
-
     status: str | None = None
     graph: str | None = None
     tag: str | None = None
@@ -39,7 +37,7 @@ class ThreadsPageQuery(Message, frozen=True):
 
 
 class ActionForm(Message, frozen=True):
-    """The selected threads; ``confirmed`` comes from the page that asks again."""
+    """Selected threads; ``confirmed`` is set by the confirmation page."""
 
     thread: tuple[str, ...] = ()
     confirmed: str = ""
@@ -82,7 +80,6 @@ def list_threads(request: ApiRequest) -> PageView:
 
 
 def _start(request: ApiRequest) -> dict[str, Any] | None:
-    """How a run is started, for a tenant that has no thread."""
     return start_values(request, next(iter(request.service.apps.values())))
 
 
@@ -97,7 +94,7 @@ def _ls(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
 
 
 class ThreadAction(msgspec.Struct, frozen=True):
-    """What can be done to threads: the verb, its scope, what it means, and how."""
+    """An action on threads: verb, scope, meaning and function."""
 
     verb: str
     scope: TokenScope
@@ -127,7 +124,6 @@ ACTIONS: Final = (
 
 
 async def act(action: ThreadAction, request: ApiRequest) -> PageView:
-    """Ask whether to do it; if that was confirmed, do it."""
     form: ActionForm = request.body
     threads = [named(segment) for segment in form.thread]
     if not threads:

@@ -1,6 +1,6 @@
-"""The course of a thread, from a page of its history: times, branches, visits.
+"""A thread's course, from a page of its history: times, branches, visits.
 
-Everything here is computed from the entries that it is given, oldest first, without any state.
+Everything here is computed from the entries it is given, oldest first, without any state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOW: Final[Mapping[str, IntervalKind]] = {
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """What a thread did between two times, in microseconds, after the checkpoint ``seq``."""
+    """Activity between two times, in microseconds, after the checkpoint ``seq``."""
 
     seq: int
     kind: IntervalKind
@@ -49,7 +49,7 @@ class Interval(msgspec.Struct, frozen=True):
 def intervals(
     entries: Sequence[Entry], runs: Mapping[str, RunRecord], info: ThreadInfo | None, now: int
 ) -> list[Interval]:
-    """What a thread did after each checkpoint; ``info`` is its line if the last one is the head."""
+    """Activity after each checkpoint; ``info`` is the index row if the last one is the head."""
     found: list[Interval] = []
     for entry, following in zip_longest(entries, entries[1:]):
         start, stop = entry.created_at, following.created_at if following else now
@@ -79,7 +79,7 @@ def _kind(entry: Entry, following: Entry | None, info: ThreadInfo | None) -> Int
 
 
 class HistoryBranch(msgspec.Struct, frozen=True):
-    """Checkpoints that follow each other. ``parent`` is the seq that they begin from, if known."""
+    """Consecutive checkpoints. ``parent`` is the seq they branch from, if known."""
 
     first: int
     last: int
@@ -89,7 +89,7 @@ class HistoryBranch(msgspec.Struct, frozen=True):
 
 
 def branches(entries: Iterable[Entry]) -> list[HistoryBranch]:
-    """The branches of a history. Each begins where a parent is not the checkpoint before."""
+    """Branches in a history. Each begins where the parent is not the preceding checkpoint."""
     found: list[HistoryBranch] = []
     seqs: dict[str, int] = {}
     places: dict[int, int] = {}
@@ -106,9 +106,9 @@ def branches(entries: Iterable[Entry]) -> list[HistoryBranch]:
 
 
 class Visits(msgspec.Struct, frozen=True):
-    """How often each node ran on the way to a checkpoint; ``path`` has the seqs of the way.
+    """Visits per node on the way to a checkpoint; ``path`` has the seqs of the way.
 
-    ``is_whole`` is false if the way begins before what was looked at.
+    ``is_whole`` is false if the path begins before the entries given.
     """
 
     counts: Mapping[str, int]
@@ -117,7 +117,6 @@ class Visits(msgspec.Struct, frozen=True):
 
 
 def visits(entries: Iterable[Entry], seq: int) -> Visits:
-    """The visits on the way to a checkpoint."""
     by_id = {entry.id: entry for entry in entries}
     place = next((entry for entry in by_id.values() if entry.seq == seq), None)
     counts: Counter[str] = Counter()
@@ -132,7 +131,7 @@ def visits(entries: Iterable[Entry], seq: int) -> Visits:
 
 
 def folded(names: Iterable[str]) -> str:
-    """Names of nodes in a cell, equal ones once with their number, and a few of them."""
+    """Node names for a cell: repeated ones once with a count, and only a few."""
     counts = Counter(names)
     shown = [
         f"{short(name)} x{count}" if count > 1 else short(name)

@@ -1,4 +1,4 @@
-"""What a page is: a line of the table of pages, and the view that its handler returns."""
+"""Page declarations, and the views their handlers return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milecastle.server.service import Service
 
 
 class PagePlace(msgspec.Struct, frozen=True):
-    """A page by its path in the table, and the names in that."""
+    """A page by its path in the table, with the names in the path."""
 
     path: str
     names: Mapping[str, str]
@@ -26,7 +26,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page before it is HTML.
 
     ``template`` is a file in ``templates/``, ``values`` are its variables. ``live`` is the template
-    that it includes, with ``id="live"`` on its only element: the part that is asked for again and
+    that it includes, with ``id="live"`` on its only element: the part asked for again and
     again while the page is shown. ``commands`` show or do the same, each without ``milecastle``.
     ``place`` is a page to lead to in place of this one, if it is in the table.
     """
@@ -54,9 +54,10 @@ async def _undeclared(request: ApiRequest) -> Response:
 class WebPage(msgspec.Struct, frozen=True):
     """A page, declared as the decorator of its handler, which takes its place.
 
-    ``scope`` is what the caller needs; ``None``: nobody is asked. ``form`` is what is sent, always
-    with a CSRF token. A page with a ``label`` is in the navigation, with its ``badge``. The live
-    part of a page is rendered again if what it is ``made_of`` has changed, or is not known.
+    ``scope`` is required of the caller; ``None``: nobody is asked. ``form`` is the type of the sent
+    form, always with a CSRF token. A page with a ``label`` is in the navigation, with its
+    ``badge``. The live part of a page is rendered again if its ``made_of`` has changed, or is not
+    known.
     """
 
     method: str
@@ -72,15 +73,13 @@ class WebPage(msgspec.Struct, frozen=True):
     def __call__(
         self, handler: PageHandler | Callable[[ApiRequest], PageView | Response]
     ) -> WebPage:
-        """Declare the route of a handler."""
         return msgspec.structs.replace(self, handler=asynchronous(handler))
 
     @property
     def name(self) -> str:
-        """Its name in tests."""
         return f"{self.method} {self.path}"
 
 
 def of_tenant(tenant: str) -> tuple[str, ...]:
-    """The option of a command line that names the tenant, if it has to."""
+    """Command line option for the tenant, unless it is the default."""
     return () if tenant == "default" else (f"--tenant={tenant}",)

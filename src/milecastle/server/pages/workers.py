@@ -1,4 +1,4 @@
-"""The workers of the store, and what waits for them.
+"""The store's workers, and their queue.
 
 Workers serve every tenant, and so are shown to each. Threads, lanes and limits are those of the
 caller's tenant.
@@ -38,7 +38,7 @@ def show_workers(request: ApiRequest) -> PageView:
 
 
 def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
-    """Everything by table, with how many rows have no room; ``None`` if workers cannot share it."""
+    """Rows by table, with the number omitted; ``None`` if workers cannot share the store."""
     if not isinstance(store, ClaimStore):
         return None
     fleet, queue = workers_document(store), queue_document(store)
@@ -54,7 +54,6 @@ def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
 
 
 def _size(line: Any) -> int:
-    """The bytes of a row: every text in it may be as long as somebody made it."""
     size = 400
     for name in line.__struct_fields__:
         value: Any = getattr(line, name)

@@ -1,4 +1,4 @@
-"""The index of one thread's file: offsets, so that no read needs the whole history.
+"""The index of one thread's file: offsets, so no read needs the whole history.
 
 In memory for an open file, 24 bytes for each checkpoint; built by reading the file once.
 """
@@ -26,12 +26,9 @@ Span = tuple[int, int]
 
 
 class Index:
-    """What was read of a file so far: ``size`` bytes, ``count`` lines, the last one's ``check``.
+    """Index of one file: ``size`` bytes and ``count`` lines read, and the last line's ``check``.
 
-    ``first`` is the oldest seq that the log may have, ``head`` the newest, 0 if there is none.
-    ``runs`` are in the order in which they were first recorded, ``digests`` the newest of them by
-    the digests of their inputs. ``is_old`` says that the file is
-    of an older format.
+    See the attributes.
     """
 
     __slots__ = (
@@ -61,11 +58,9 @@ class Index:
 
     @property
     def holds_thread(self) -> bool:
-        """Whether the thread has any data."""
         return bool(self._offsets or self.runs)
 
     def begin(self, header: HeaderShape, size: int, check: bytes) -> None:
-        """Record the first line."""
         self.header = header
         self.first = header.first_seq
         self.is_old = header.format < FORMAT
@@ -114,23 +109,19 @@ class Index:
             self.thread, self.thread_at = commit.thread, span[0]
 
     def at(self, seq: int) -> Span | None:
-        """The line of a checkpoint."""
         place = seq - self.first
         if 0 <= place < len(self._offsets):
             return self._offsets[place], self._sizes[place]
         return None
 
     def cuts_between(self, first: int, last: int) -> list[int]:
-        """The seqs of rollups and snapshots from ``first`` to ``last``, newest first."""
         found = self.cuts[bisect_left(self.cuts, first) : bisect_right(self.cuts, last)]
         return found.tolist()[::-1]
 
     def is_head(self, id: str) -> bool:
-        """Whether the head has this id."""
         return bool(self._ids) and self._ids[-1] == hash(id)
 
     def candidates(self, id: str) -> Iterator[int]:
-        """The seqs that may have this id, oldest first."""
         sought, place = hash(id), 0
         while True:
             try:

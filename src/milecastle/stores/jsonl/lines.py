@@ -42,8 +42,6 @@ _CHUNK: Final = 1 << 18
 
 
 class Line(NamedTuple):
-    """A complete line: its offset, its JSON, its check."""
-
     offset: int
     size: int
     body: bytes
@@ -51,7 +49,7 @@ class Line(NamedTuple):
 
 
 class BrokenLine(Exception):
-    """An incomplete or damaged line; ``torn`` says which."""
+    """An incomplete or damaged line; ``torn`` tells which."""
 
     def __init__(self, offset: int, torn: bool) -> None:
         super().__init__(offset, torn)
@@ -60,7 +58,7 @@ class BrokenLine(Exception):
 
 
 def frame(body: bytes, previous: bytes) -> tuple[bytes, bytes]:
-    """The line of a JSON object that follows the check ``previous``, and its own check."""
+    """Frame a JSON object after the check ``previous``; return the line and its check."""
     content = b'{"length":%d,%b' % (len(body) - 2, body[1:-1])
     check = _check(previous, content)
     return b"".join((content, _CHECK, check, _END)), check
@@ -73,7 +71,7 @@ def _check(previous: bytes, content: bytes) -> bytes:
 
 
 def lines(fd: int, offset: int, end: int, previous: bytes) -> Iterator[Line]:
-    """The lines of a file from ``offset``, where a line starts, up to ``end``.
+    """A file's lines from ``offset``, where a line starts, up to ``end``.
 
     Raises: BrokenLine: one is torn or damaged.
     """
@@ -110,7 +108,6 @@ def line_at(fd: int, offset: int, size: int | None = None) -> Line:
 
 
 def last_line(fd: int, end: int) -> Line:
-    """The last line of a file of ``end`` bytes."""
     reach = _CHUNK
     while True:
         start = max(0, end - reach)
@@ -127,13 +124,11 @@ def last_line(fd: int, end: int) -> Line:
 
 
 def _size_of(start: bytes) -> int | None:
-    """The length in the header of a line."""
     found = _PREFIX.match(start)
     return None if found is None else found.end() + int(found[1]) + TAIL
 
 
 def _open(raw: bytes, offset: int, previous: bytes) -> Line | None:
-    """The line, if ``raw`` is exactly one."""
     found = _PREFIX.match(raw)
     if found is None or len(raw) != found.end() + int(found[1]) + TAIL:
         return None
@@ -144,7 +139,6 @@ def _open(raw: bytes, offset: int, previous: bytes) -> Line | None:
 
 
 def _is_torn(fd: int, offset: int, end: int, size: int | None) -> bool:
-    """Whether the bytes at ``offset`` are only the start of a line."""
     if read_at(fd, 1, end - 1) == b"\0":
         unwritten = True
     elif size is None:

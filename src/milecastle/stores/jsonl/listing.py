@@ -1,12 +1,12 @@
 """A tenant's threads, without reading their logs: from the first line and the last few.
 
-The last line leads to the nearest one that has the thread's line in the list. The cost of a listing
-grows with the number of threads, not with the length of their histories. Only files of format 1,
-which do not have it, are read whole.
+The last line leads to the nearest one with the thread's line in the list. A listing's cost grows
+with the number of threads, not with their histories. Only files of format 1, which do not have it,
+are read whole.
 
 A torn or damaged file does not prevent others from being listed. Its own thread is listed too, with
-what is before the break, so that a caller gets the error when using the thread. If that is nothing,
-it is omitted. Either way a warning names file, line and byte.
+the part before the break, so a caller gets the error when using the thread. If that is nothing, it
+is omitted. Either way a warning names file, line and byte.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ SUFFIX: Final = ".jsonl"
 
 
 class Found(NamedTuple):
-    """A thread's file. Without a key, its first line could not be read, and ``error`` says why."""
+    """A thread's file. Without a key, its first line is unreadable; ``error`` has the reason."""
 
     key: ThreadKey | None
     path: Path
     error: Corrupted | FormatTooNew | None = None
 
     def inspected(self, error: MilecastleError | None = None) -> Inspected:
-        """The file as ``verify`` reports it."""
         findings = () if error is None else (finding_of(error, str(self.path)),)
         return Inspected(thread=self.key.thread if self.key else None, findings=findings)
 
@@ -70,7 +69,6 @@ def found_in(folder: Path, tenant: str, *, timeout: float) -> Iterator[Found]:
 
 
 def keys_in(folder: Path, tenant: str, *, timeout: float) -> list[tuple[ThreadKey, Path]]:
-    """The threads that have a file in a tenant's folder, by id."""
     found: list[tuple[ThreadKey, Path]] = []
     for key, path, error in found_in(folder, tenant, timeout=timeout):
         if isinstance(error, FormatTooNew):
@@ -95,25 +93,23 @@ def _key_of(path: Path, timeout: float) -> ThreadKey | None:
 
 
 class Listed(NamedTuple):
-    """A thread's line in the list, and its tags."""
+    """A thread's index row and tags."""
 
     info: ThreadInfo
     tags: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, key: ThreadKey, shape: ThreadShape) -> Listed:
-        """What the line of a log says."""
         return cls(shape.info(key), shape.tags)
 
 
 def info_of(key: ThreadKey, path: Path, *, timeout: float) -> ThreadInfo | None:
-    """The thread's line in the list; ``None`` if it has none."""
+    """The thread's index row, or ``None``."""
     listed = listed_of(key, path, timeout=timeout)
     return listed.info if listed else None
 
 
 def listed_of(key: ThreadKey, path: Path, *, timeout: float) -> Listed | None:
-    """The same, with the thread's tags."""
     with _Opened(path, timeout) as fd:
         if fd is None:
             return None
@@ -138,7 +134,6 @@ def _listed_at_the_end(key: ThreadKey, path: Path, fd: int) -> Listed | None:
 
 
 def _listed_from_the_start(key: ThreadKey, path: Path, fd: int) -> Listed | None:
-    """The line as the log has it, as far as it can be read."""
     listed: Listed | None = None
     runs: dict[str, RunRecord] = {}
     head: CheckpointShape | None = None
@@ -154,7 +149,6 @@ def _listed_from_the_start(key: ThreadKey, path: Path, fd: int) -> Listed | None
 
 
 def _commits_before_the_break(path: Path, fd: int) -> Iterator[CommitShape]:
-    """Every commit from the start on, as far as the log can be read, and a warning."""
     try:
         for line in lines(fd, 0, os.fstat(fd).st_size, ROOT_CHECK):
             if line.offset:
@@ -169,7 +163,7 @@ def _warn(message: str) -> None:
 
 
 class _Opened:
-    """A file, opened briefly under its shared lock; ``None`` if it does not exist."""
+    """A file opened briefly under its shared lock; ``None`` if it does not exist."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path = path

@@ -4,10 +4,10 @@ Rules:
 
 - An append holds the file's lock exclusively from reading the head to the end of the sync. New
   lines are read under the shared lock, so nothing is read that is still being written.
-- A file is replaced only under its exclusive lock. The owner of another handle sees that the path
+- A file is replaced only under its exclusive lock. The owner of another handle sees the path
   leads elsewhere and reopens it.
-- A failed write is undone. A failed sync poisons the log: what is on disk is unknown, and a later
-  sync would report success.
+- A failed write is undone. A failed sync poisons the log: the state of the disk is unknown, and a
+  later sync would report success.
 - A signal may interrupt any line. Whatever interrupts a write or the reading of lines, the index is
   discarded, and the file is read again.
 - The first append of a handle also syncs the names: the process that created the file may have died
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 def open_header(path: Path, line: Line, key: ThreadKey | None = None) -> HeaderShape:
-    """The header of a file, if it is one of this format and of this thread."""
+    """A file's header, if it has this format and belongs to this thread."""
     found = decoded(path, line, read_format, number=1).format
     if found > FORMAT:
         raise FormatTooNew(found=found, supported=FORMAT, place=str(path))
@@ -78,7 +78,6 @@ def decoded(path: Path, line: Line, decode: Callable[[bytes], T], number: int | 
 
 
 def broken(path: Path, line: BrokenLine, number: int | None = None, why: str = "") -> Corrupted:
-    """The error for a line that is broken or misplaced."""
     place = _place(path, line.offset, number)
     if line.torn:
         return Corrupted(
@@ -105,7 +104,7 @@ _NOWHERE = (0, 0)
 
 
 class LogFile:
-    """The file of one thread. ``index`` has the offsets of what was read."""
+    """One thread's file. ``index`` has the offsets read so far."""
 
     _fd = -1
 
@@ -127,7 +126,6 @@ class LogFile:
     # -- reading
 
     def refresh(self) -> None:
-        """Read what was appended since the last read."""
         try:
             found = os.lstat(self._name)
         except FileNotFoundError:
@@ -143,7 +141,6 @@ class LogFile:
                 self.give_back()
 
     def read(self, span: Span, take: Callable[[CommitShape], T]) -> T:
-        """The result of ``take`` for the commit at that offset."""
         try:
             line = line_at(self._fd, *span)
         except BrokenLine as error:
@@ -151,14 +148,13 @@ class LogFile:
         return decoded(self.path, line, lambda body: take(read_commit(body)))
 
     def commits(self) -> Iterator[CommitShape]:
-        """Every commit of the file, in order, as far as it was read."""
         index = self.index
         for line in lines(self._fd, 0, index.size, ROOT_CHECK):
             if line.offset:
                 yield decoded(self.path, line, read_commit)
 
     def _open(self, *, create: bool = False) -> bool:
-        """Open what the path leads to now; ``False`` if that is nothing."""
+        """Open the current path; ``False`` if there is no file."""
         self.release()
         try:
             self._fd = files.open_log(self.path, create=create)
@@ -219,13 +215,11 @@ class LogFile:
             self.release()
 
     def _settle(self, size: int) -> None:
-        """Update the index from the file, whose lock is held."""
         if size == self.index.size:
             self.index = Index()
         self._catch_up(size)
 
     def give_back(self) -> None:
-        """Release the lock, if the file is still open; whether it was taken makes no difference."""
         if self._fd >= 0:
             unlock(self._fd)
 
@@ -248,7 +242,6 @@ class LogFile:
             raise
 
     def _begin(self, commit: CommitShape) -> None:
-        """Write the header and the first commit."""
         header = HeaderShape(FORMAT, self.key.tenant, self.key.thread, new_log_id())
         first, check = frame(encode(header), ROOT_CHECK)
         data, last = frame(encode(commit), check)
@@ -295,7 +288,7 @@ class LogFile:
         self._names_are_safe = True
 
     def replace(self, header: HeaderShape, commits: Iterable[CommitShape]) -> None:
-        """Replace this file, whose lock is held, with one of these commits."""
+        """Replace the locked file with these commits."""
         try:
             files.put(self.path, _framed(header, commits), hold=self._hold)
         except OSError:
@@ -314,7 +307,6 @@ class LogFile:
             unlock(fd)  # closing would not do, if a child was forked meanwhile
 
     def release(self) -> None:
-        """Close the file and forget what was read; the file last, so that it is found again."""
         self._identity = _NOWHERE
         self._names_are_safe = False
         self.index = Index()
@@ -325,12 +317,11 @@ class LogFile:
 
 
 def _ends(fd: int, size: int, check: bytes) -> bool:
-    """Whether a file of ``size`` bytes ends in a line with this check."""
+    """True if a file with ``size`` bytes ends in a line with this check."""
     return files.read_some(fd, CHECK, size - CHECK_END) == check
 
 
 def new_log_id() -> str:
-    """The unique id of a log."""
     return os.urandom(8).hex()
 
 

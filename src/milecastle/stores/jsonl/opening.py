@@ -10,7 +10,6 @@ from milecastle.stores.jsonl.store import JsonlStore
 
 
 def open_url(url: str) -> JsonlStore:
-    """Open the folder at a URL."""
     place, _, query = url.partition("://")[2].partition("?")
     path = unquote(place)
     if not path or query:
@@ -22,5 +21,4 @@ def open_url(url: str) -> JsonlStore:
 
 
 def unopened(url: str) -> None:
-    """Opening it changes nothing."""
     return

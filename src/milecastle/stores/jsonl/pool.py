@@ -1,4 +1,4 @@
-"""The logs that are open: a bounded number, each used by one thread of execution at a time."""
+"""Pool of open logs: a bounded number, each used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LogPool:
         return len(self._logs)
 
     def find(self, key: ThreadKey) -> LogFile:
-        """The log of a thread. With its guard taken, the caller looks whether it was ``closed``.
+        """A thread's log. With its guard taken, the caller looks whether it was ``closed``.
 
         The guard is taken by a ``with`` on itself: any other way could be interrupted by a signal
         before its release is ensured.
@@ -57,7 +57,6 @@ class LogPool:
 
     @contextmanager
     def holding(self, key: ThreadKey) -> Generator[LogFile, None, None]:
-        """The log of a thread, for as long as it takes."""
         while True:
             log = self.find(key)
             with log.guard:
@@ -74,14 +73,13 @@ class LogPool:
 
     @contextmanager
     def reading(self, key: ThreadKey) -> Generator[LogFile, None, None]:
-        """The log of a thread, with all of it read."""
         with self.holding(key) as log:
             log.refresh()
             yield log
 
     @contextmanager
     def writing(self, key: ThreadKey) -> Generator[LogFile, None, None]:
-        """The log of a thread, held against every other writer."""
+        """A thread's log, locked against other writers."""
         with self.holding(key) as log:
             log.refuse_if_poisoned()
             try:
@@ -96,7 +94,6 @@ class LogPool:
             raise Unavailable("the file store was closed")
 
     def close(self) -> None:
-        """Close every log, each when it is no longer in use."""
         with self._lock:
             self._closed = True
             logs, self._logs = self._logs, OrderedDict()
@@ -106,7 +103,7 @@ class LogPool:
                 log.release()
 
     def _close_oldest(self, newest: LogFile) -> None:
-        """Close a log, but not one in use, nor a poisoned one, which must stay poisoned."""
+        """Close a log, except one in use, or a poisoned one, which must stay poisoned."""
         for key, log in self._logs.items():
             if log is not newest and not log.poisoned and not log.guard.locked():
                 with log.guard:
@@ -116,7 +113,7 @@ class LogPool:
                 return
 
     def before_fork(self) -> None:
-        """Nothing has to wait: files are read and written by one call each."""
+        """Nothing to wait for: files are read and written by one call each."""
 
     def after_fork(self, *, in_child: bool) -> None:
         """Start afresh in a child, which must not share its parent's locks."""
@@ -133,6 +130,5 @@ class LogPool:
 
 
 def unavailable(path: Path, error: OSError) -> NoReturn:
-    """Translate an error of the disk."""
     reason = error.strerror or str(error)
     raise Unavailable(f"the file store cannot use {path}: {reason}") from error

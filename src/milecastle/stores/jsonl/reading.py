@@ -1,4 +1,4 @@
-"""Reading one thread's log: entries, chains, pages, results, runs. The log was refreshed before."""
+"""Read one thread's log: entries, chains, pages, results, runs. It was refreshed before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entry_at(log: LogFile, seq: int, *, with_payload: bool = True) -> Entry | No
 
 
 def chain_of(log: LogFile, entry: Entry) -> tuple[Entry, ...]:
-    """The chain of ``entry``: back to the newest snapshot, skipping what rollups repeat."""
+    """The entry's chain: back to the newest snapshot, skipping entries repeated by rollups."""
     found = [entry]
     seqs = [
         *range(entry.seq - 1, entry.roll_seq, -1),
@@ -56,7 +56,7 @@ def chain_of(log: LogFile, entry: Entry) -> tuple[Entry, ...]:
 def each_record(
     log: LogFile, first: int, last: int, make: Callable[[EntryShape], T]
 ) -> Iterator[T]:
-    """What ``make`` makes of the records ``first`` to ``last``; each line is read once."""
+    """``make`` applied to the records ``first`` to ``last``; each line is read once."""
 
     def take(commit: CommitShape) -> list[T]:
         return [make(record) for record in commit.records() if first <= record.seq <= last]
@@ -68,7 +68,6 @@ def each_record(
 
 
 def entries_of(log: LogFile, after: int, limit: int | None) -> list[Entry]:
-    """Up to ``limit`` entries above ``after``, oldest first."""
     first, last = max(after + 1, log.index.first), log.index.head
     if limit is not None:
         last = min(last, first + limit - 1)
@@ -76,7 +75,7 @@ def entries_of(log: LogFile, after: int, limit: int | None) -> list[Entry]:
 
 
 def each_result(log: LogFile, make: Callable[[ResultShape], T]) -> Iterator[T]:
-    """What ``make`` makes of the results that the head has; each line is read once."""
+    """``make`` applied to the head's results; each line is read once."""
     wanted: dict[Span, list[str]] = {}
     for task, span in log.index.results.items():
         wanted.setdefault(span, []).append(task)
@@ -90,7 +89,6 @@ def each_result(log: LogFile, make: Callable[[ResultShape], T]) -> Iterator[T]:
 
 
 def results_of(log: LogFile) -> tuple[TaskResult, ...]:
-    """The results that the head has."""
     return tuple(each_result(log, result_of))
 
 
@@ -105,7 +103,7 @@ def page_of(log: LogFile, limit: int, before: int | None) -> Iterator[Entry]:
 
 
 def run_of(log: LogFile, run_id: str) -> RunRecord | None:
-    """The newest record of a run, or ``None``."""
+    """A run's newest record, or ``None``."""
 
     def take(commit: CommitShape) -> RunRecord:
         shape = next(run for run in reversed(commit.runs) if run.run_id == run_id)
@@ -116,7 +114,7 @@ def run_of(log: LogFile, run_id: str) -> RunRecord | None:
 
 
 def failure_of(log: LogFile, run_id: str) -> Failure | None:
-    """The failure of a run, or ``None``."""
+    """A run's failure, or ``None``."""
 
     def take(commit: CommitShape) -> Failure:
         return next(each for each in commit.failures if each.run_id == run_id).failure()
@@ -126,7 +124,7 @@ def failure_of(log: LogFile, run_id: str) -> Failure | None:
 
 
 def thread_of(log: LogFile) -> ThreadInfo | None:
-    """The thread's line in a list of threads, or ``None``."""
+    """The thread's index row, or ``None``."""
     index = log.index
     if index.thread is not None:
         return index.thread.info(log.key)
@@ -140,7 +138,7 @@ def thread_of(log: LogFile) -> ThreadInfo | None:
 
 
 def info_of_format_1(left: tuple[str, ...], run: RunRecord) -> ThreadInfo:
-    """The line of a thread whose log lacks it, derived from what is left to run and the head's run.
+    """The index row of a thread whose log lacks it, derived from its next nodes and the head's run.
 
     The number of open questions is unknown.
     """
@@ -151,7 +149,6 @@ def info_of_format_1(left: tuple[str, ...], run: RunRecord) -> ThreadInfo:
 
 
 def manifest_at(log: LogFile, fingerprint: str) -> bytes | None:
-    """A manifest, or ``None``."""
     span = log.index.manifests.get(fingerprint)
     if span is None:
         return None

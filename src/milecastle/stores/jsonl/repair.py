@@ -38,7 +38,6 @@ def copies_of(path: Path) -> list[Path]:
 
 
 def _copied(name: str) -> str | None:
-    """The name of the file that the one of this name is a copy of."""
     found = _COPY.fullmatch(name) or _HALF.fullmatch(name)
     return found and found[1]
 

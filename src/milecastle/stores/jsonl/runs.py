@@ -1,9 +1,9 @@
 """Run records and failures as files: ``runs/<run-id>/run.json`` and ``failure.json``.
 
-They repeat, for people and tools, what the thread's log contains: the log is the source of truth,
-and ``JsonlStore.write_runs`` recreates them from it. Each file appears atomically. The file of a
-run that has ended is durable; those of an active run are not synced. An error in writing one does
-not undo a durable commit. When a thread is deleted they are removed before its log.
+They repeat the thread's log for people and tools: the log is the source of truth, and
+``JsonlStore.write_runs`` recreates them from it. Each file appears atomically. A run's file
+that has ended is durable; those of an active run are not synced. An error in writing one does not
+undo a durable commit. When a thread is deleted they are removed before its log.
 """
 
 from __future__ import annotations
@@ -43,16 +43,14 @@ class RunFolder:
         self._folder = root / "runs"
 
     def write(self, record: RunRecord) -> None:
-        """Write the record of a run."""
         ended = not TRANSITIONS[record.status]
         self._put(record.key, record.run_id, _RUN, RunShape.of(record), durable=ended)
 
     def write_failure(self, key: ThreadKey, failure: Failure) -> None:
-        """Write why a run failed."""
         self._put(key, failure.run_id, _FAILURE, FailureShape.of(failure), durable=True)
 
     def remove(self, key: ThreadKey, run_ids: Iterable[str], *, search: bool) -> None:
-        """Remove, durably, the files of these runs of a thread.
+        """Remove these runs' files durably.
 
         With ``search`` every folder is checked, and those of further runs are removed too. A folder
         with anything else belongs to a file run: a workspace may be in the same folder.
@@ -67,7 +65,7 @@ class RunFolder:
     def _remove(self, found: Collection[Path], gone: Path) -> None:
         """Remove the folders, each atomically.
 
-        ``gone`` contains what an earlier call did not finish.
+        ``gone`` contains the rest of an interrupted call.
         A process that dies between two files would otherwise leave one without its owner's name.
         """
         unfinished = files.check_folder(gone)
@@ -82,7 +80,6 @@ class RunFolder:
             files.sync_folder(self._folder)
 
     def _written(self, key: ThreadKey, run_id: str) -> Iterator[Path]:
-        """Where a run was written: at both places, if the other thread was deleted meanwhile."""
         for folder in self._places(key, run_id):
             if files.check_folder(folder) and _may_be(key, folder):
                 yield folder
@@ -93,7 +90,7 @@ class RunFolder:
                 yield folder
 
     def folder_of(self, key: ThreadKey, run_id: str) -> Path:
-        """Where a run is written; next to it, if another thread has a run with the same id."""
+        """A run's folder; next to it, if another thread has a run with the same id."""
         folder, beside = self._places(key, run_id)
         return folder if _may_be(key, folder) else beside
 
@@ -123,7 +120,7 @@ class RunFolder:
 
 
 def _owner_of(folder: Path) -> tuple[str, str] | None:
-    """Tenant and thread of the run in a folder; ``None`` if unknown."""
+    """Tenant and thread of a folder's run; ``None`` if unknown."""
     for name in (_RUN, _FAILURE):
         try:
             owner = _read_owner((folder / name).read_bytes())
@@ -134,12 +131,10 @@ def _owner_of(folder: Path) -> tuple[str, str] | None:
 
 
 def _may_be(key: ThreadKey, folder: Path) -> bool:
-    """Whether a folder is not known to belong to another thread."""
     return _owner_of(folder) in (None, (key.tenant, key.thread))
 
 
 def _holds_nothing_else(folder: Path) -> bool:
-    """Whether the folder contains only our files; links are not followed."""
     return not folder.is_symlink() and all(
         path.name in (_RUN, _FAILURE) or path.name.startswith(".") for path in folder.iterdir()
     )

@@ -7,22 +7,22 @@ One line is one commit, so a batch is there whole or not at all::
 and, when a commit holds more, ``also`` (further checkpoints), ``results``, ``runs``,
 ``failures``, ``manifests``, ``thread`` (the thread's line in a list of threads); one without a
 checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset of the nearest line before
-that has ``thread``, so that it is found from the end. The first line is the header: it names the
+that has ``thread``, so it is found from the end. The first line is the header: it names the
 thread of the file.
 
 Format 1 had ``runs_at`` in place of ``thread`` and ``thread_at``, and no ``owner`` of a run; format
 2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread, format 3 no ``tags``. They
 are read, and the first write turns such a file into one of format 4.
 
-Times are text that people read, exact to the microsecond; what no calendar holds stays a number.
+Times are text people read, exact to the microsecond; a time outside the calendar stays a number.
 
-Payloads are readable JSON where that can be undone exactly. A payload is the sealed msgpack of a
-list of operations. Most hold plain data and become ``"state": {"topic": "walls"}`` (a whole state)
-or ``"updates": [["append", "notes", ["x"]]]``. Whether the very same bytes come back is made sure
-when writing: a few operations on text, whole numbers, and lists and dicts of them are known to,
-the rest is tried. What fails (a type that JSON lacks, NaN, keys that are not strings, bytes that
-are not a payload), and what was compressed or encrypted, is base64 under ``"payload"``. The words
-and the seal here belong to this file format: they never change, whatever becomes of the codec.
+Payloads are readable JSON where that can be undone exactly. A payload is a sealed msgpack list of
+operations. Most hold plain data and become ``"state": {"topic": "walls"}`` (a whole state) or
+``"updates": [["append", "notes", ["x"]]]``. Whether the very same bytes come back is made sure when
+writing: a few operations on text, whole numbers, and lists and dicts of them are known to, the rest
+is tried. A payload that fails (a type JSON lacks, NaN, keys that are not strings, bytes that are
+not a payload), or was compressed or encrypted, is base64 under ``"payload"``. The words and the
+seal here belong to this file format: they never change, whatever becomes of the codec.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def to_moment(microseconds: int) -> Moment:
-    """The time as stored in a file."""
     seconds, rest = divmod(microseconds, 1_000_000)
     start = _second(seconds)
     return microseconds if start is None else f"{start}.{str(1_000_000 + rest)[1:]}Z"
@@ -76,7 +75,7 @@ def _second(seconds: int) -> str | None:
 
 
 def to_microseconds(moment: Moment) -> int:
-    """The stored time; ``ValueError`` if it is not one."""
+    """The stored time; ``ValueError`` if it is invalid."""
     if isinstance(moment, int):
         return moment
     found = datetime.fromisoformat(moment)
@@ -166,7 +165,7 @@ def _render(operations: list[Any], whole: bool) -> Rendered:
 
 
 def restore(state: Raw | UnsetType, updates: Raw | UnsetType, payload: str | UnsetType) -> bytes:
-    """The original payload; ``ValueError`` if it is not one."""
+    """The original payload; ``ValueError`` if it is invalid."""
     operations: list[Any]
     if updates is not UNSET:
         operations = list(chain.from_iterable(_as_updates(updates)))
@@ -195,7 +194,7 @@ _NUMBERS: Final[dict[KindWord, Kind]] = {"delta": 0, "rollup": 1, "snapshot": 2}
 
 
 class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """The base: strict on reading, short on writing."""
+    """Base: strict on reading, short on writing."""
 
 
 @prepared
@@ -216,7 +215,7 @@ class HeaderShape(_Shape):
 
 
 class CheckpointShape(_Shape):
-    """An entry but for its seq and time. One of the last three is there."""
+    """An entry without seq and time. One of the last three fields is set."""
 
     id: str
     parent_id: str | None
@@ -237,21 +236,16 @@ class CheckpointShape(_Shape):
 
 
 class EntryShape(_Shape):
-    """An entry."""
-
     seq: int
     created_at: Moment
     checkpoint: CheckpointShape
 
     @classmethod
     def of(cls, entry: Entry) -> EntryShape:
-        """The shape of an entry."""
         return cls(entry.seq, to_moment(entry.created_at), checkpoint_of(entry))
 
 
 class ResultShape(_Shape):
-    """The result of a task."""
-
     seq: int
     task: str
     updates: Raw | UnsetType = UNSET
@@ -259,14 +253,11 @@ class ResultShape(_Shape):
 
     @classmethod
     def of(cls, result: TaskResult) -> ResultShape:
-        """The shape of a result."""
         _, updates, payload = render(result.payload, whole=False)
         return cls(result.seq, result.task, updates, payload)
 
 
 class OwnerShape(_Shape):
-    """The process that drives a run."""
-
     host: str
     boot_id: str
     pid: int
@@ -274,7 +265,7 @@ class OwnerShape(_Shape):
 
 
 class RunShape(_Shape):
-    """The record of a run; the thread is that of the file."""
+    """A run record; the file implies the thread."""
 
     run_id: str
     graph: str
@@ -292,7 +283,6 @@ class RunShape(_Shape):
 
     @classmethod
     def of(cls, run: RunRecord) -> RunShape:
-        """The shape of a record."""
         return copied(
             cls,
             run,
@@ -304,7 +294,6 @@ class RunShape(_Shape):
         )
 
     def record(self, key: ThreadKey) -> RunRecord:
-        """The record, of a run on ``key``."""
         return copied(
             RunRecord,
             self,
@@ -317,7 +306,7 @@ class RunShape(_Shape):
 
 
 class ThreadShape(_Shape):
-    """The thread's line in a list of threads, with its tags, by code point."""
+    """The thread's index row, with its tags in code point order."""
 
     status: RunStatus
     run_id: str
@@ -334,7 +323,6 @@ class ThreadShape(_Shape):
 
     @classmethod
     def of(cls, info: ThreadInfo, tags: tuple[str, ...] = ()) -> ThreadShape:
-        """The shape of a line."""
         return copied(
             cls,
             info,
@@ -346,7 +334,6 @@ class ThreadShape(_Shape):
         )
 
     def info(self, key: ThreadKey) -> ThreadInfo:
-        """The line of ``key``."""
         return copied(
             ThreadInfo,
             self,
@@ -359,8 +346,6 @@ class ThreadShape(_Shape):
 
 
 class FailureShape(_Shape):
-    """The failure of a run."""
-
     run_id: str
     failure_class: FailureClass
     resumable: bool
@@ -375,18 +360,14 @@ class FailureShape(_Shape):
 
     @classmethod
     def of(cls, failure: Failure) -> FailureShape:
-        """The shape of a failure."""
         return copied(cls, failure, time=to_moment(failure.time))
 
     def failure(self) -> Failure:
-        """The failure."""
         return copied(Failure, self, time=to_microseconds(self.time))
 
 
 @prepared
 class CommitShape(_Shape):
-    """One commit."""
-
     head: int | UnsetType = UNSET
     seq: int | UnsetType = UNSET
     created_at: Moment | UnsetType = UNSET
@@ -401,7 +382,6 @@ class CommitShape(_Shape):
     runs_at: int = 0
 
     def records(self) -> tuple[EntryShape, ...]:
-        """Its entries, in order."""
         if self.checkpoint is UNSET:
             return self.also
         if self.seq is UNSET or self.created_at is UNSET:
@@ -431,7 +411,6 @@ _check_json: Final = msgspec.json.Decoder().decode
 
 
 def checkpoint_of(entry: Entry) -> CheckpointShape:
-    """The shape of an entry, but for its seq and time."""
     state, updates, payload = render(entry.payload, whole=entry.kind == SNAPSHOT)
     return CheckpointShape(  # by position: this is the hot path
         entry.id,
@@ -454,7 +433,6 @@ def checkpoint_of(entry: Entry) -> CheckpointShape:
 
 
 def entry_of(record: EntryShape, *, with_payload: bool = True) -> Entry:
-    """The entry of a record."""
     shape = record.checkpoint
     payload = restore(shape.state, shape.updates, shape.payload) if with_payload else b""
     return Entry(
@@ -478,13 +456,12 @@ def entry_of(record: EntryShape, *, with_payload: bool = True) -> Entry:
 
 
 def result_of(shape: ResultShape) -> TaskResult:
-    """The result of a shape."""
     payload = restore(UNSET, shape.updates, shape.payload)
     return TaskResult(seq=shape.seq, task=shape.task, payload=payload)
 
 
 def manifest_shape(manifest: bytes) -> Raw:
-    """The manifest as stored in a line: itself if it is a JSON object, else base64."""
+    """Stored manifest: itself if it is a JSON object, else base64."""
     try:
         if manifest[:1] == b"{" and manifest[-1:] == b"}" and b"\n" not in manifest:
             _check_json(manifest)
@@ -495,6 +472,5 @@ def manifest_shape(manifest: bytes) -> Raw:
 
 
 def manifest_of(raw: Raw) -> bytes:
-    """The manifest stored in a line."""
     data = bytes(raw)
     return data if data[:1] == b"{" else a2b_base64(_read_text(data), strict_mode=True)

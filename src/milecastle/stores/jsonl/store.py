@@ -113,7 +113,6 @@ class JsonlStore(Capabilities):
     # -- writing
 
     def commit(self, batch: Batch) -> None:
-        """Append the batch, durably, or raise ``Conflict`` and change nothing."""
         while True:
             log = self._pool.find(batch.key)
             with log.guard:
@@ -149,7 +148,6 @@ class JsonlStore(Capabilities):
             log.give_back()
 
     def _begin(self, log: LogFile, batch: Batch) -> None:
-        """Create the thread's file, unless the batch cannot be a thread's first."""
         check_fence(batch, Index())
         files.make_root(self._root)
         for folder in (log.path.parent.parent, log.path.parent):
@@ -157,7 +155,7 @@ class JsonlStore(Capabilities):
         log.take(create=True)
 
     def _upgrade(self, log: LogFile) -> None:
-        """Turn a file of an older format, whose lock is held, into one of the newest."""
+        """Rewrite a locked file from an older format in the newest."""
         while log.index.is_old and log.index.header is not None:
             upgrade(log, log.index.header)
             log.take(create=True)
@@ -172,39 +170,32 @@ class JsonlStore(Capabilities):
     # -- reading
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, or ``None``."""
         with self._pool.reading(key) as log:
             return _chain(log, seq)
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head and the record of its run, or ``None``."""
         with self._pool.reading(key) as log:
             chain = _chain(log)
             return Opened(chain, reading.run_of(log, chain.entries[-1].run_id)) if chain else None
 
     def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload, or ``None``."""
         with self._pool.reading(key) as log:
             return reading.entry_at(log, log.index.head, with_payload=False)
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head."""
         with self._pool.reading(key) as log:
             return reading.results_of(log) if log.index.head else ()
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, or ``None``."""
         with self._pool.reading(key) as log:
             entry = reading.entry_at(log, log.index.head if seq is None else seq)
             return Chain(reading.chain_of(log, entry)) if entry else None
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results that go with the head are of a task or its items."""
         with self._pool.reading(key) as log:
             return count_of_task(task, log.index.results if log.index.head else ())
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``."""
         with self._pool.reading(key) as log:
             for seq in log.index.candidates(checkpoint_id):
                 entry = reading.entry_at(log, seq, with_payload=False)
@@ -215,7 +206,6 @@ class JsonlStore(Capabilities):
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
-        """Entries newest first, without payloads; read in pages."""
         self._pool.check_open()
         listed: str | None = None
         left = limit
@@ -236,12 +226,10 @@ class JsonlStore(Capabilities):
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads."""
         with self._pool.reading(key) as log:
             return reading.entries_of(log, after, limit)
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first."""
         with self._pool.reading(key) as log:
             count = None if limit is None else max(0, limit)
             newest_first = list(log.index.runs)[::-1][:count]
@@ -249,18 +237,15 @@ class JsonlStore(Capabilities):
             return [run for run in found if run is not None]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run, or ``None``."""
         with self._pool.reading(key) as log:
             return reading.run_of(log, run_id)
 
     def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
-        """The newest run whose input has this digest, or ``None``."""
         with self._pool.reading(key) as log:
             run_id = log.index.digests.get(input_digest)
             return reading.run_of(log, run_id) if run_id else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run, or ``None``."""
         with self._pool.reading(key) as log:
             return reading.failure_of(log, run_id)
 
@@ -272,12 +257,10 @@ class JsonlStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id. Only the ends of logs are read."""
         return self._list(tenant, limit, after, lambda one: status in (None, one.info.status))
 
     @property
     def tags(self) -> JsonlTags:
-        """Threads by tag."""
         return JsonlTags(self._listed, self._list)
 
     def _listed(self, key: ThreadKey) -> Listed | None:
@@ -334,7 +317,6 @@ class JsonlStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first."""
         found = [
             ((info.wake_at, info.key.thread, 0), info)
             for _, info in self._placed(tenant)
@@ -364,7 +346,6 @@ class JsonlStore(Capabilities):
         return page_of(found, limit, after, down=True)
 
     def _placed(self, tenant: str) -> list[tuple[PageKey, ThreadInfo]]:
-        """The lines of a tenant's threads, each with when its log was last written to."""
         self._pool.check_open()
         folder = self._root / "threads" / file_name(tenant)
         found: list[tuple[PageKey, ThreadInfo]] = []
@@ -378,12 +359,10 @@ class JsonlStore(Capabilities):
         return found
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the list of threads, or ``None``."""
         with self._pool.reading(key) as log:
             return reading.thread_of(log)
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """A manifest that was committed to this thread, or ``None``."""
         with self._pool.reading(key) as log:
             return reading.manifest_at(log, fingerprint)
 
@@ -411,8 +390,8 @@ class JsonlStore(Capabilities):
     def _sweep(self, log: LogFile) -> None:
         """Remove, durably, everything of a thread except its log, whose lock is held.
 
-        A log that is empty or was repaired does not name every run that it had: they are
-        searched for, and so the copies, which say that it was repaired, go last.
+        A log that is empty or was repaired does not name every run it had: they are
+        searched for, and so the copies, which say it was repaired, go last.
         """
         index = log.index
         copies = copies_of(log.path)
@@ -424,7 +403,6 @@ class JsonlStore(Capabilities):
             files.sync_folder(log.path.parent)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots and drop what is below ``cut``."""
         with self._pool.writing(key) as log:
             index = log.index
             if index.head != head:
@@ -438,7 +416,6 @@ class JsonlStore(Capabilities):
             return first - index.first
 
     def close(self) -> None:
-        """Close every file; every later call raises ``Unavailable``."""
         self._pool.close()
 
     # -- maintenance
@@ -449,7 +426,6 @@ class JsonlStore(Capabilities):
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
-        """Each thread's file, read from its start; also those whose first line is damaged."""
         for log in self._logs(tenant, threads):
             try:
                 if log.error is not None:
@@ -462,7 +438,6 @@ class JsonlStore(Capabilities):
                 yield log.inspected()
 
     def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
-        """Remove torn last lines, and write the files of their runs again."""
         for log in self._logs(tenant, threads):
             thread = log.key.thread if log.key else None
             try:
@@ -477,15 +452,12 @@ class JsonlStore(Capabilities):
                 self.write_runs(log.key)
             yield Repaired(thread=thread, file=str(log.path), kept=str(kept))
 
-    def pending_migrations(self) -> None:
-        """None: a file of an older format becomes one of the newest when it is next written to."""
+    def pending_migrations(self) -> None: ...
 
     def migrate(self) -> str:
-        """Nothing is missing."""
         return ""
 
     def examine(self) -> tuple[Check, ...]:
-        """Nothing beyond what is checked of every folder."""
         return ()
 
     def _logs(self, tenant: str, threads: Sequence[str]) -> Iterator[Found]:
@@ -496,7 +468,7 @@ class JsonlStore(Capabilities):
         return (Found(key, self.path_of(key)) for key in keys)
 
     def verify_thread(self, key: ThreadKey) -> int:
-        """Read all of a thread's file again, including payloads; return the number of lines.
+        """Read a thread's file again, including payloads; return the number of lines.
 
         Raises: Corrupted: one of them is damaged.
         """
@@ -521,7 +493,7 @@ class JsonlStore(Capabilities):
             return repair_file(log.path, key, timeout=self._timeout)
 
     def write_runs(self, key: ThreadKey) -> int:
-        """Recreate the files of the thread's runs from its log; return the number of runs."""
+        """Recreate the thread's run files from its log; return the number of runs."""
         with self._pool.writing(key) as log:  # or they could outlive a deletion
             for run_id in log.index.runs:
                 run, failure = reading.run_of(log, run_id), reading.failure_of(log, run_id)
@@ -541,7 +513,6 @@ class JsonlTags:
         self._list = list_threads
 
     def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
         found: dict[str, tuple[str, ...]] = {}
         for thread in threads:
             with suppress(InvalidRequest):  # no thread has such a name
@@ -552,7 +523,7 @@ class JsonlTags:
     def threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id. The ends of all logs are read."""
+        """The tenant's threads with a tag, by thread id. The ends of all logs are read."""
         return self._list(tenant, limit, after, lambda one: tag in one.tags)
 
 

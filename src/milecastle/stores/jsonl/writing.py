@@ -1,9 +1,9 @@
-"""What is written: a batch as the line that stores it, and logs written again.
+"""Writing: a batch as the line that stores it, and logs written again.
 
-A log is written again without what was pruned, without anything, or in the newest format.
+A log is written again without pruned entries, without anything, or in the newest format.
 
 The first line of a pruned log says where it begins; runs, failures, manifests and the thread's line
-come next, then the checkpoints that stay, one in a line, then the results that the head still has.
+come next, then the checkpoints that stay, one in a line, then the results the head still has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from milecastle.stores.jsonl.shapes import (
 
 
 def check_fence(batch: Batch, index: Index) -> None:
-    """Raise ``Conflict`` unless the batch's entries come right above the head."""
+    """Raise ``Conflict`` unless the batch's entries directly follow the head."""
     head = index.head
     if batch.head != head:
         raise conflict(batch.key, batch.head + 1, head)
@@ -52,9 +52,9 @@ def check_fence(batch: Batch, index: Index) -> None:
 
 
 def shape_of(batch: Batch, index: Index) -> CommitShape | None:
-    """The line of a batch; ``None`` if there is nothing to write.
+    """A batch's line; ``None`` if there is nothing to write.
 
-    A manifest that the log has is not written again.
+    A manifest the log has is not written again.
     """
     entries = batch.entries
     if entries:
@@ -85,26 +85,24 @@ def _add_facts(commit: CommitShape, batch: Batch, index: Index) -> None:
 
 
 def _tags(batch: Batch, index: Index) -> tuple[str, ...]:
-    """The tags that the thread has with this batch: each of its lines repeats them."""
     tags = () if index.thread is None else index.thread.tags
     return tags if batch.tags is None else batch.tags.applied(tags)
 
 
 def commit_of(first: EntryShape, *also: EntryShape) -> CommitShape:
-    """The line of these checkpoints."""
     return CommitShape(
         seq=first.seq, created_at=first.created_at, checkpoint=first.checkpoint, also=also
     )
 
 
 def drop_below(log: LogFile, header: HeaderShape, cut: int, changed: Mapping[int, Entry]) -> None:
-    """Write the log again from ``cut`` on, with some of its entries changed; its lock is held."""
+    """Rewrite the locked log from ``cut`` on, with some entries changed."""
     begun = msgspec.structs.replace(header, format=FORMAT, first_seq=cut)
     log.replace(begun, _kept(log, cut, changed))
 
 
 def upgrade(log: LogFile, header: HeaderShape) -> None:
-    """Write the log again in the newest format, commit by commit; its lock is held."""
+    """Rewrite the locked log in the newest format, commit by commit."""
     log.replace(msgspec.structs.replace(header, format=FORMAT), _upgraded(log))
 
 
@@ -160,7 +158,7 @@ def _manifests(log: LogFile) -> Iterator[tuple[str, Raw]]:
 
 
 def drop_all(log: LogFile, header: HeaderShape, *, now: int) -> None:
-    """Write a tombstone: the header of an empty log, which refuses every writer of the old one."""
+    """Write a tombstone: an empty log's header, which refuses every writer of the old one."""
     log.replace(
         HeaderShape(
             format=FORMAT,

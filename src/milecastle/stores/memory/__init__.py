@@ -1,4 +1,4 @@
-"""The memory store: for tests, for notebooks, and as the plain statement of the contract."""
+"""The memory store: for tests and notebooks, and as the contract's plain form."""
 
 from milecastle.stores.memory.store import MemoryStore
 

@@ -1,6 +1,6 @@
 """Which threads workers of a memory store have, and which they may take.
 
-Only lines that have a lane and a time or a worker are looked at. The caller holds the lock.
+Only lines with a lane and a time or a worker are looked at. The caller holds the lock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Due = tuple[int, ThreadKey]
 class Claims:
     """The workers, and the lines that concern them.
 
-    ``now`` is the clock; ``write`` puts a line that a claim changed into the index.
+    ``now`` is the clock; ``write`` puts a line a claim changed into the index.
     """
 
     def __init__(self, now: Callable[[], int], write: Callable[[ThreadInfo], None]) -> None:
@@ -39,19 +39,16 @@ class Claims:
         self._meters: dict[tuple[str, str], Meter] = {}
 
     def note(self, key: ThreadKey, line: ThreadInfo | None) -> None:
-        """Take note of the line that a thread has now; ``None`` if it is gone."""
         if line is not None and (line.worker or (line.lane and line.due_at is not None)):
             self._lines[key] = line
         elif key in self._lines:
             del self._lines[key]
 
     def beat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive."""
         require_worker(worker.id)
         self._workers[worker.id] = self.now(), worker
 
     def workers(self) -> list[WorkerInfo]:
-        """Every worker, by id, with what the store knows of it."""
         now = self.now()
         return [
             msgspec.structs.replace(
@@ -61,7 +58,6 @@ class Claims:
         ]
 
     def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
-        """Give due threads to a worker, shared among tenants, as far as limits allow."""
         require_worker(worker)
         now, limit = self.now(), max(0, limit)
         meters = [meter.at(now) for meter in self._meters.values()]
@@ -75,11 +71,9 @@ class Claims:
         return lines
 
     def limits(self) -> list[Limit]:
-        """Every limit, by graph and tenant."""
         return [meter.limit for _, meter in sorted(self._meters.items())]
 
     def set_limit(self, limit: Limit) -> None:
-        """Set a limit, or remove it if it limits nothing."""
         known = self._meters.pop((limit.graph, limit.tenant), Meter(limit))
         if not limit.is_empty:
             changed = msgspec.structs.replace(known, limit=limit)
@@ -92,7 +86,6 @@ class Claims:
     def _shared(
         self, lanes: Sequence[str], limit: int, due: Sequence[_Due], rooms: Rooms
     ) -> list[_Due]:
-        """What a claim gets of threads that are due, those that were due first first."""
         queues: dict[tuple[str, str, int], list[_Due]] = {}
         for each in due:
             line = self._lines[each[1]]
@@ -111,16 +104,13 @@ class Claims:
         return sorted(due for group in taken for due in queues[group[:3]][: group.size])
 
     def give_back(self, key: ThreadKey, due_at: int) -> None:
-        """Make a claimed thread due at a time."""
         self._put(key, worker="", due_at=due_at)
 
     def retire(self, worker: str) -> int:
-        """Forget a worker and give all its threads back."""
         self._workers.pop(worker, None)
         return self._take_from({worker}, self.now())
 
     def reclaim(self, timeout: float | None) -> int:
-        """Take what silent and unknown workers have, and forget the silent ones."""
         now = self.now()
         for id, (beaten, worker) in list(self._workers.items()):
             limit = worker.silent_after if timeout is None else timeout
@@ -130,23 +120,19 @@ class Claims:
         return self._take_from(named - self._workers.keys(), lost_at(self.now()))
 
     def claimed(self, worker: str) -> list[ThreadKey]:
-        """The threads that a worker has."""
         return sorted(key for key, line in self._lines.items() if worker and line.worker == worker)
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        """In how many seconds something is due."""
         first = min((due_at for _, due_at in self._waiting(lanes)), default=None)
         return None if first is None else (first - self.now()) / _SECOND
 
     def overdue(self, age: float) -> list[str]:
-        """The lanes that have a thread which has been due for longer than so many seconds."""
         least = self.now() - round(age * _SECOND)
         lanes = {line.lane for line in self._lines.values()}
         waiting = {lane: [due_at for _, due_at in self._waiting([lane])] for lane in lanes}
         return sorted(lane for lane, times in waiting.items() if min(times, default=least) < least)
 
     def depths(self) -> list[LaneDepth]:
-        """How much is in each lane, by lane and tenant."""
         now = self.now()
         places: dict[tuple[str, str], list[ThreadInfo]] = {}
         for key, line in self._lines.items():

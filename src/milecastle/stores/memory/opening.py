@@ -6,10 +6,8 @@ from milecastle.stores.memory.store import MemoryStore
 
 
 def open_url(url: str) -> MemoryStore:
-    """A new store, whatever the URL."""
     return MemoryStore()
 
 
 def unopened(url: str) -> None:
-    """Opening it changes nothing."""
     return

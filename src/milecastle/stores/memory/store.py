@@ -1,6 +1,6 @@
 """A store in memory. Thread-safe; lost when the process ends.
 
-A fork waits until no call is in progress, so that the child has a consistent copy and a free lock.
+A fork waits until no call is in progress, so the child has a consistent copy and a free lock.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class _Log:
         return self.entries[max(0, first - offset) : last - offset + 1]
 
     def absorb(self, batch: Batch) -> None:
-        """Apply a batch. After an interruption the same call completes it."""
         entries, cuts = self.entries, self.cuts
         for entry in batch.entries:
             if not entries or entries[-1].seq < entry.seq:
@@ -146,7 +145,6 @@ class MemoryStore(Capabilities):
         watch_forks(self)
 
     def commit(self, batch: Batch) -> None:
-        """Append the batch, or raise ``Conflict`` and change nothing."""
         with self._lock:
             if self._closed or self._pending is not None:
                 self._check_open()
@@ -182,13 +180,11 @@ class MemoryStore(Capabilities):
         self._pending = None
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, or ``None``."""
         with self._lock:
             log = self._log(key)
             return _chain(log, seq) if log else None
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head and the record of its run, or ``None``."""
         with self._lock:
             log = self._log(key)
             chain = _chain(log) if log else None
@@ -198,30 +194,25 @@ class MemoryStore(Capabilities):
             return Opened(chain, _own(run) if run else None)
 
     def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload, or ``None``."""
         with self._lock:
             log = self._log(key)
             return _bare(log.entries[-1]) if log and log.entries else None
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head."""
         with self._lock:
             log = self._log(key)
             return list(log.results.values()) if log and log.entries else []
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, or ``None``."""
         chain = self.read(key, seq)
         return Chain(chain.entries) if chain else None
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results that go with the head are of a task or its items."""
         with self._lock:
             log = self._log(key)
             return count_of_task(task, log.results if log and log.entries else ())
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``."""
         with self._lock:
             log = self._log(key)
             entries = log.entries if log else ()
@@ -230,7 +221,6 @@ class MemoryStore(Capabilities):
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
-        """Entries newest first, without payloads."""
         with self._lock:
             log = self._log(key)
             entries = log.entries if log else []
@@ -243,7 +233,6 @@ class MemoryStore(Capabilities):
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads."""
         with self._lock:
             log = self._log(key)
             if log is None or not log.entries:
@@ -252,28 +241,24 @@ class MemoryStore(Capabilities):
             return log.entries[first : None if limit is None else first + max(0, limit)]
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first."""
         with self._lock:
             log = self._log(key)
             newest_first = list(log.runs.values())[::-1] if log else []
             return [_own(run) for run in newest_first[: _count(limit)]]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run, or ``None``."""
         with self._lock:
             log = self._log(key)
             run = log.runs.get(run_id) if log else None
             return _own(run) if run else None
 
     def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
-        """The newest run whose input has this digest, or ``None``."""
         with self._lock:
             log = self._log(key)
             run_id = log.digests.get(input_digest) if log else None
             return _own(log.runs[run_id]) if log and run_id else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run, or ``None``."""
         with self._lock:
             log = self._log(key)
             return log.failures.get(run_id) if log else None
@@ -286,7 +271,6 @@ class MemoryStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id."""
         with self._lock:
             self._check_open()
             keys = sorted(
@@ -299,14 +283,12 @@ class MemoryStore(Capabilities):
         return found[: _count(limit)]
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the index, or ``None``."""
         with self._lock:
             log = self._log(key)
             return log.info if log else None
 
     @property
     def tags(self) -> MemoryTags:
-        """Threads by tag."""
         return MemoryTags(self._logs_of)
 
     def recent_threads(
@@ -317,7 +299,6 @@ class MemoryStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads, the one whose line was committed last first."""
         found = [
             ((log.told_at, key.thread, 0), log.info)
             for key, log in self._logs_of(tenant)
@@ -333,7 +314,6 @@ class MemoryStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first."""
         found = [
             ((log.info.wake_at, key.thread, 0), log.info)
             for key, log in self._logs_of(tenant)
@@ -351,7 +331,6 @@ class MemoryStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[RunRecord]:
-        """The tenant's runs, the one that was first committed last first."""
         found = [
             ((log.places.get(run.run_id, 0), key.thread, 0), _own(run))
             for key, log in self._logs_of(tenant)
@@ -366,7 +345,6 @@ class MemoryStore(Capabilities):
             return [(key, log) for key, log in self._logs.items() if key.tenant == tenant]
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """A stored manifest, or ``None``."""
         with self._lock:
             self._check_open()
             return self._manifests.get((key.tenant, fingerprint))
@@ -374,7 +352,6 @@ class MemoryStore(Capabilities):
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread; with ``head``, only if that is still its head."""
         with self._lock:
             log = self._log(key) or _Log()
             if head is not None and head != log.head:
@@ -388,7 +365,6 @@ class MemoryStore(Capabilities):
             return bool(log.entries or log.runs)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots and drop what is below ``cut``."""
         with self._lock:
             log = self._log(key) or _Log()
             if log.head != head:
@@ -410,31 +386,26 @@ class MemoryStore(Capabilities):
             return dropped
 
     def beat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive now, and what it serves."""
         with self._lock:
             self._check_open()
             self._claims.beat(worker)
 
     def retire(self, worker: str) -> int:
-        """Forget a worker, and give all its threads back."""
         with self._lock:
             self._check_open()
             return self._claims.retire(worker)
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """All workers that were not forgotten, by id."""
         with self._lock:
             self._check_open()
             return self._claims.workers()
 
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
-        """Give due threads of these lanes to a worker."""
         with self._lock:
             self._check_open()
             return self._claims.claim(worker, lanes, limit)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
-        """Make a thread due again after ``delay`` seconds."""
         with self._lock:
             log = self._log(key)
             if log is None or log.info is None or not worker or log.info.worker != worker:
@@ -443,37 +414,31 @@ class MemoryStore(Capabilities):
             return True
 
     def reclaim(self, timeout: float | None = None) -> int:
-        """Take the threads of all workers that were silent for longer, or that nobody knows."""
         with self._lock:
             self._check_open()
             return self._claims.reclaim(timeout)
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:
-        """The threads that this worker has."""
         with self._lock:
             self._check_open()
             return self._claims.claimed(worker)
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        """In how many seconds a thread of these lanes is due."""
         with self._lock:
             self._check_open()
             return self._claims.due_in(lanes)
 
     def now(self) -> int:
-        """The time on the clock of the store."""
         with self._lock:
             self._check_open()
             return self._claims.now()
 
     def depths(self) -> Sequence[LaneDepth]:
-        """How much is in each lane, by lane and tenant."""
         with self._lock:
             self._check_open()
             return self._claims.depths()
 
     def overdue(self, age: float) -> Sequence[str]:
-        """The lanes that have a thread which has been due for longer than so many seconds."""
         with self._lock:
             self._check_open()
             return self._claims.overdue(age)
@@ -487,7 +452,6 @@ class MemoryStore(Capabilities):
         unless: str | None = None,
         known: bool = False,
     ) -> str:
-        """Let an input wait until its thread is free; the id of the run that it starts."""
         key = record.key
         with self._lock:
             log = self._log(key)
@@ -507,25 +471,21 @@ class MemoryStore(Capabilities):
             return log.inputs[mark].run_id
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        """The inputs that wait, in their order."""
         with self._lock:
             log = self._log(key)
             return list(log.inputs.values())[: _count(limit)] if log else []
 
     def limits(self) -> Sequence[Limit]:
-        """What claims must not exceed, by graph and tenant."""
         with self._lock:
             self._check_open()
             return self._claims.limits()
 
     def set_limit(self, limit: Limit) -> None:
-        """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
         with self._lock:
             self._check_open()
             self._claims.set_limit(limit)
 
     def close(self) -> None:
-        """Forget everything; every later call raises ``Unavailable``."""
         with self._lock:
             self._closed = True
             self._logs.clear()
@@ -536,11 +496,11 @@ class MemoryStore(Capabilities):
         return self._logs.get(key)
 
     def before_fork(self) -> None:
-        """Wait until no call is in progress: the child finds its copy whole and its lock free."""
+        """Wait until no call is in progress: the child gets a consistent copy and a free lock."""
         self._is_paused = self._lock.acquire(timeout=PATIENCE)
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Let calls begin again: the thread that held the lock is in parent and child."""
+        """Let calls begin again: the lock's holder exists in parent and child."""
         if self._is_paused:
             self._is_paused = False
             self._lock.release()
@@ -560,7 +520,6 @@ class MemoryTags:
         self._logs_of = logs_of
 
     def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
         wanted = frozenset(threads)
         found = {key.thread: log.tags for key, log in self._logs_of(tenant) if log.tags}
         return {thread: tags for thread, tags in found.items() if thread in wanted}
@@ -568,7 +527,6 @@ class MemoryTags:
     def threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
         found = {
             key: log.info
             for key, log in self._logs_of(tenant)
@@ -589,7 +547,7 @@ def _chain(log: _Log, seq: int | None = None) -> Chain | None:
 
 
 def _with_next_input(batch: Batch, log: _Log | None) -> Batch:
-    """The batch, with a line that is due if it leaves the thread free for a waiting input."""
+    """The batch, with a due index row if it frees the thread for a waiting input."""
     if log is None or log.info is None or batch.thread is None:
         return batch
     if not any(one.run_id != batch.dequeues for one in log.inputs.values()):
@@ -611,5 +569,4 @@ def _bare(entry: Entry) -> Entry:
 
 
 def _own(run: RunRecord) -> RunRecord:
-    """The record with its own dict, so that no reader or writer changes the stored one."""
     return msgspec.structs.replace(run, metadata=dict(run.metadata))

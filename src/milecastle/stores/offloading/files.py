@@ -1,18 +1,18 @@
-"""Files: content in chunks, so that nobody holds all of it, and each range can be verified.
+"""Files: content in chunks, so nobody holds all of it, and each range can be verified.
 
-In the folder of a tenant, ``files/DIGEST/GENERATION/`` has
+In a tenant's folder, ``files/DIGEST/GENERATION/`` has
 
 - ``00000000``, ``00000001``, ...: the chunks, each compressed if that makes it smaller;
-- ``index``: the size of the file and the digest of each chunk; ``DIGEST`` is that of the index.
+- ``index``: the file's size and the digest of each chunk; ``DIGEST`` is that of the index.
 
 Rules:
 
 - The index is put last and removed first: where it is, all chunks are.
-- What is read is verified: the index by the name of the file, a chunk by the index, before any byte
+- Everything read is verified: the index by the file's name, a chunk by the index, before any byte
   of it is returned.
 - An entry names the digest, not the generation: all generations have the same content, so a reader
   takes any, and the sweep removes none while an entry names the digest.
-- Before an entry that names a file is committed, ``ensure`` sees to it that the generation that the
+- Before an entry naming a file is committed, ``ensure`` sees to it the generation the
   pointer names is there. If the sweep has condemned it, the file is copied to a new one.
 """
 
@@ -59,7 +59,7 @@ _PART: Final = re.compile(r"[0-9a-f]+/files/([0-9a-f]{64})/([0-9a-f]{16})/(?:ind
 
 @prepared
 class FileIndex(msgspec.Struct, frozen=True, array_like=True):
-    """The chunks of a file: ``digests`` has 32 bytes for each."""
+    """A file's chunks: ``digests`` has 32 bytes for each."""
 
     size: int
     chunk: int
@@ -67,15 +67,12 @@ class FileIndex(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
         return len(self.digests) // _DIGEST_BYTES
 
     def digest(self, number: int) -> bytes:
-        """The digest of a chunk."""
         return self.digests[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
 
     def range(self, number: int) -> tuple[int, int]:
-        """Where a chunk begins and ends in the file."""
         return number * self.chunk, min(self.size, (number + 1) * self.chunk)
 
 
@@ -84,23 +81,21 @@ def _digest_of(value: bytes) -> bytes:
 
 
 def _name_of(index: bytes) -> str:
-    """The digest that a file is named by; no value has it."""
     return blake2b(index, digest_size=_DIGEST_BYTES, person=b"milecastle file").hexdigest()
 
 
 def folder_of(tenant: str, digest: str) -> str:
-    """The folder of all generations of a file."""
     return f"{root_of(tenant)}files/{digest}/"
 
 
 def unit_of(path: str) -> str | None:
-    """The ``DIGEST.GENERATION`` of a part of a file; ``None`` if no writer gives such a name."""
+    """``DIGEST.GENERATION`` of a file part; ``None`` for other names."""
     part = _PART.fullmatch(path)
     return f"{part[1]}.{part[2]}" if part else None
 
 
 class StoredFile:
-    """A file in an object storage, as it was stored: perhaps encrypted. ``place`` is for errors."""
+    """A file as stored, perhaps encrypted. ``place`` is for errors."""
 
     def __init__(self, objects: SharedObjects, tenant: str, digest: str, place: str) -> None:
         if not _DIGEST.fullmatch(digest):
@@ -123,7 +118,6 @@ class StoredFile:
         return index
 
     def chunk(self, number: int) -> bytes:
-        """A chunk, as it was stored, verified."""
         start, end = self.index.range(number)
         data, where = self._read(f"{number:08}", f"bytes {start} to {end}, ")
         if _digest_of(data) != self.index.digest(number):
@@ -133,7 +127,6 @@ class StoredFile:
         return data
 
     def content(self, number: int, cipher: FileCipher | None) -> bytes:
-        """The bytes of a chunk, decrypted."""
         data = self.chunk(number)
         found = cipher.unseal(number, data) if cipher else data
         start, end = self.index.range(number)
@@ -146,7 +139,6 @@ class StoredFile:
         return found
 
     def _read(self, part: str, which: str = "") -> tuple[bytes, str]:
-        """A part of the file, and where it is, for errors."""
         folder = folder_of(self._tenant, self._digest)
         for base in self._bases(folder):
             path = f"{base}{part}"
@@ -164,7 +156,6 @@ class StoredFile:
         raise Corrupted("a file, or a chunk of it, is not in the object storage", place=where)
 
     def _bases(self, folder: str) -> Iterator[str]:
-        """The folders of the generations: that of the last read, of the pointer, any other."""
         if self._base:
             yield self._base
         pointed = None
@@ -206,7 +197,7 @@ def put_file(
 
 
 def ensure(objects: SharedObjects, tenant: str, digest: str, place: str) -> None:
-    """Let no sweep remove a file for as long as writers rely on what they have seen.
+    """Let no sweep remove a file as long as writers rely on having seen it.
 
     Raises:
         Corrupted: the tenant has no such file, or it is damaged.
@@ -217,8 +208,6 @@ def ensure(objects: SharedObjects, tenant: str, digest: str, place: str) -> None
 
 
 class _Content(RawIOBase):
-    """The content of a stored file. It holds one chunk."""
-
     def __init__(self, stored: StoredFile, cipher: FileCipher | None) -> None:
         self._stored = stored
         self._cipher = cipher
@@ -258,7 +247,7 @@ class _Content(RawIOBase):
 
 
 class TenantFiles:
-    """The files of one tenant; with ``sealed`` those that it stores are encrypted.
+    """One tenant's files; with ``sealed`` those it stores are encrypted.
 
     ``begin`` is called before something is stored, here or by another process.
     """
@@ -316,13 +305,11 @@ class TenantFiles:
         return File(digest, name, index.size, secret)
 
     async def astore(self, path: AnyPath) -> File:
-        """``store`` without blocking the event loop."""
         from asyncio import to_thread
 
         return await to_thread(self.store, path)
 
     def open(self, file: File) -> FileReader:
-        """Open a stored file; ``Corrupted`` if it is missing or damaged."""
         place = f"file {file.name!r}"
         stored = StoredFile(self._objects, self._tenant, file.digest, place)
         if stored.index.size != file.size:
@@ -333,12 +320,11 @@ class TenantFiles:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe is not waited for."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _index_of(source: BinaryIO, sealed: Callable[[int, bytes], bytes]) -> FileIndex:
-    """Read a file once, for its digests. Its size is what was read: what a disk says may differ."""
+    """Read a file once for its digests. Its size is the bytes read: a disk's figure may differ."""
     size, digests = 0, bytearray()
     while data := source.read(CHUNK):
         digests += _digest_of(sealed(size // CHUNK, data))
@@ -362,7 +348,7 @@ def _objects_at(url: str, patience: float) -> SharedObjects:
 
 
 def files_at(place: FilePlace) -> TenantFiles:
-    """The files of a tenant, for a process that does not drive the run."""
+    """A tenant's files, for a process that does not drive the run."""
     if place.url.startswith("memory:"):
         raise InvalidRequest(
             "objects='memory:///' is the memory of the process that drives the run: a node with "

@@ -2,10 +2,10 @@
 
 Rules:
 
-- What ``create`` or ``find`` confirms is durable: of local files, the file and the names of its
-  folders are synced here, because the library underneath does not. A local file is synced before
-  it gets its name: a power cut must not leave the name of a torn one, which the next writer of the
-  same content would take for its own.
+- An object confirmed by ``create`` or ``find`` is durable: for local files, the file and the names
+  of its folders are synced here, because the library underneath does not. A local file is synced
+  before it gets its name: a power cut must not leave the name of a torn one, which the next writer
+  of the same content would take for its own.
 - Times are those of the object storage and are compared only with each other.
 - Errors of the library become ``Unavailable``, without passwords or signatures of a URL.
 """
@@ -41,13 +41,12 @@ _SCHEMES = (
 
 
 def _list(store: ObjectStore, prefix: str) -> Iterable[Sequence[ObjectMeta]]:
-    """The objects below a prefix; one of the library's overloads needs types of Arrow."""
     listed: Any = cast("Any", obstore).list
     return cast("Iterable[Sequence[ObjectMeta]]", listed(store, prefix))
 
 
 class Stored(NamedTuple):
-    """An object: its path in the folder, its size, and when it was written, in seconds."""
+    """An object: path in the folder, size, and write time in seconds."""
 
     path: str
     size: int
@@ -55,7 +54,7 @@ class Stored(NamedTuple):
 
 
 class ObjectFolder:
-    """Objects by path. Each object is written once and never changed."""
+    """Objects by path. Each is written once and never changed."""
 
     def __init__(self, url: str) -> None:
         self._local: Path | None = None
@@ -82,7 +81,7 @@ class ObjectFolder:
             raise Unavailable(f"the folder for objects cannot be created: {error}") from error
 
     def create(self, path: str, data: bytes) -> bool:
-        """Store an object unless there is one; return whether there was none."""
+        """Store an object unless it exists; True if it did not."""
         with _translated("write"):
             try:
                 if self._local is None:
@@ -96,7 +95,6 @@ class ObjectFolder:
         return True
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of an object, or ``None``."""
         with _translated("read"):
             try:
                 return bytes(obstore.get(self._store, path).bytes())
@@ -104,7 +102,7 @@ class ObjectFolder:
                 return None
 
     def find(self, path: str) -> Stored | None:
-        """An object without its bytes, or ``None``; one that is found is durable."""
+        """An object without its bytes, or ``None``; a found one is durable."""
         with _translated("read"):
             try:
                 found = obstore.head(self._store, path)
@@ -114,14 +112,12 @@ class ObjectFolder:
         return Stored(path, found["size"], found["last_modified"].timestamp())
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        """The objects below a prefix, which ends at a slash."""
         with _translated("list"):
             for chunk in _list(self._store, prefix):
                 for found in chunk:
                     yield Stored(found["path"], found["size"], found["last_modified"].timestamp())
 
     def remove(self, path: str) -> None:
-        """Remove an object, if it is there."""
         with _translated("remove"):
             try:
                 obstore.delete(self._store, path)
@@ -129,7 +125,6 @@ class ObjectFolder:
                 return
 
     def remove_staged(self, prefix: str, before: float) -> None:
-        """Remove what writers left that were killed before a local file had its name."""
         if self._local is None:
             return
         with _translated("remove"):
@@ -141,7 +136,6 @@ class ObjectFolder:
                         file.unlink()
 
     def now(self, path: str) -> float:
-        """The time of the object storage: that of a new object at ``path``, which is removed."""
         self.create(path, b"")
         found = self.find(path)
         self.remove(path)
@@ -150,7 +144,7 @@ class ObjectFolder:
         return found.modified
 
     def _sync(self, path: str) -> None:
-        """Make a local file durable, with the names of its folders."""
+        """Make a local file durable, with its folders' names."""
         if self._local is None:
             return
         file = self._local / path
@@ -162,7 +156,7 @@ class ObjectFolder:
         self._sync_names(file)
 
     def _sync_names(self, file: Path) -> None:
-        """Make the name of a local file durable, and those of its folders."""
+        """Make a local file's name durable, and its folders' names."""
         sync_folder(file.parent)
         if self._local is not None and file.parent not in self._synced:
             for above in file.parent.relative_to(self._local).parents:
@@ -171,7 +165,6 @@ class ObjectFolder:
 
 
 def _create_file(file: Path, data: bytes) -> None:
-    """Write a file, and then let it have its name; ``FileExistsError`` if there is one."""
     if file.exists():
         raise FileExistsError
     make_root(file.parent)
@@ -198,6 +191,5 @@ def _translated(verb: str) -> Generator[None]:
 
 
 def _without_secrets(message: str) -> str:
-    """The first line of a message, without what may be a password or a signature in a URL."""
     line = message.strip().partition("\n")[0]
     return re.sub(r"\?\S+", "", re.sub(r"//[^/\s@]*@", "//", line))

@@ -25,7 +25,7 @@ _items: Final = Decoder(list[Raw]).decode
 
 
 def large_parts(body: bytes, threshold: int) -> list[Range]:
-    """The ranges of the large values in a packed body, in order; they do not overlap."""
+    """Ranges of large values in a packed body, in order, without overlaps."""
     found: list[Range] = []
     waiting = [(0, len(body))]
     while waiting:
@@ -38,7 +38,7 @@ def large_parts(body: bytes, threshold: int) -> list[Range]:
 
 
 def _parts(body: bytes, start: int, end: int) -> Iterator[Range]:
-    """The ranges of the items of a container; none for a leaf, or for bytes that are not packed."""
+    """Item ranges in a container; none for a leaf, or for bytes that are not packed."""
     count, first = _container(body, start)
     if not count:
         if first:
@@ -55,7 +55,6 @@ def _parts(body: bytes, start: int, end: int) -> Iterator[Range]:
 
 
 def _container(body: bytes, start: int) -> tuple[int, int]:
-    """How many items a container has and where the first one is; 0 items: what is packed there."""
     head = body[start] if start < len(body) else 0
     if 0x90 <= head <= 0x9F:
         return head & 0x0F, start + 1

@@ -1,10 +1,10 @@
 """Objects: large values by content, one folder for each tenant, and how writers share them.
 
-In the folder of a tenant are
+In a tenant's folder are
 
 - ``objects/DIGEST.GENERATION``: a value, compressed if that makes it smaller;
 - ``files/DIGEST/GENERATION/``: a file, in chunks (``files.py``);
-- ``current/DIGEST``: the *pointer*, the generation that writers of this value use;
+- ``current/DIGEST``: the *pointer*, the generation writers of this value use;
 - ``threads/THREAD/NUMBER``: a *pin*: this thread may name objects;
 - ``condemned/DIGEST.GENERATION``: the sweep found nobody who names this object.
 
@@ -13,10 +13,10 @@ Rules for writers, in this order; ``docs/adr/0016`` says why they are enough:
 1. Put a pin of the thread, unless this process put one less than ``patience`` ago.
 2. Read the pointer, or create it with a new random generation: of two writers, one creates it.
 3. Put the object of that generation, unless it is there.
-4. Commit the entry that names it, less than ``patience`` later, or not at all.
+4. Commit the entry naming it, less than ``patience`` later, or not at all.
 
-Values that are encrypted with the key of their thread are never shared: they have no pointer.
-Names are never used again, so that whatever a process does too late harms nobody.
+Values encrypted with their thread's key are never shared: they have no pointer.
+Names are never used again, so whatever a process does too late harms nobody.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class ObjectStorage(msgspec.Struct, frozen=True, kw_only=True):
     """An object storage for large values.
 
     ``threshold`` is the size in bytes above which a value becomes an object. ``patience`` is for
-    how many seconds a writer relies on what it has seen there: it must be the same for all writers,
+    how many seconds a writer relies on an object it has seen: it must be the same for all writers,
     and no sweep has a grace period of less than four times as much. With ``builds`` it is also a
-    cache that builds share: what a node made in one workspace is not made again in another.
+    cache for builds: a result from one workspace is reused in another.
     """
 
     url: str
@@ -73,7 +73,7 @@ class ObjectStorage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedObjects:
-    """The objects of one object storage, as ``ObjectStorage`` describes it. Thread-safe."""
+    """Objects in one object storage, as ``ObjectStorage`` describes it. Thread-safe."""
 
     def __init__(self, url: str, *, threshold: int = THRESHOLD, patience: float = PATIENCE) -> None:
         self.url = url
@@ -85,7 +85,6 @@ class SharedObjects:
         self._lock = Lock()
 
     def pin(self, key: ThreadKey) -> None:
-        """Let the sweep know that this thread may name objects."""
         began = monotonic()
         with self._lock:
             if began - self._pinned.get(key, -self.patience) < self.patience:
@@ -97,7 +96,7 @@ class SharedObjects:
             _remember(self._pinned, key, began)
 
     def put(self, tenant: str, value: bytes) -> ObjectReference:
-        """Store a value once for each tenant, and return what an entry names it by."""
+        """Store a value once per tenant; return its reference."""
         digest = blake2b(value, digest_size=32).hexdigest()
         began = monotonic()
         name = self.known(tenant, digest)
@@ -108,24 +107,23 @@ class SharedObjects:
         return ObjectReference(name, len(value))
 
     def known(self, tenant: str, digest: str) -> str:
-        """The name that this process saw of a digest, less than ``patience`` ago; or nothing."""
+        """The name this process saw for a digest, less than ``patience`` ago; or nothing."""
         with self._lock:
             name, seen = self._known.get((tenant, digest), ("", 0.0))
         return name if monotonic() - seen < self.patience else ""
 
     def remember(self, tenant: str, digest: str, name: str, began: float) -> None:
-        """An object was seen: its pointer was read after ``began``."""
+        """Note an object whose pointer was read after ``began``."""
         with self._lock:
             _remember(self._known, (tenant, digest), (name, began))
 
     def put_unshared(self, tenant: str, value: bytes) -> ObjectReference:
-        """Store a value under a name that no other writer can learn."""
         name = f"{blake2b(value, digest_size=32).hexdigest()}.{_new_generation()}"
         self._store(tenant, name, value)
         return ObjectReference(name, len(value))
 
     def generation(self, tenant: str, digest: str) -> str:
-        """The generation that writers of a digest use; a new one if there is none."""
+        """The generation writers use for a digest; a new one if there is none."""
         found = self.pointed(tenant, digest)
         if found is None:
             generation = _new_generation()
@@ -137,7 +135,7 @@ class SharedObjects:
         return found
 
     def pointed(self, tenant: str, digest: str) -> str | None:
-        """The generation that writers of a digest use, or ``None``."""
+        """The generation writers use for a digest, or ``None``."""
         pointer = _pointer(tenant, digest)
         found = self.folder.read(pointer)
         if found is not None and not _GENERATION.fullmatch(found):
@@ -150,7 +148,7 @@ class SharedObjects:
             self.folder.create(path, frame(*compress(value)))
 
     def forget(self, tenant: str, digest: str) -> None:
-        """Let the next writer of a digest begin a new generation. For caches: nothing names it."""
+        """Let the next writer begin a new generation. For caches: nothing references it."""
         self.folder.remove(_pointer(tenant, digest))
         with self._lock:
             self._known.pop((tenant, digest), None)
@@ -179,7 +177,6 @@ class SharedObjects:
         return value
 
     def pinned(self, tenant: str) -> Iterator[tuple[ThreadKey, Stored]]:
-        """The threads that may name objects, with each of their pins."""
         for pin in self.folder.list(f"{root_of(tenant)}threads/"):
             content = self.folder.read(pin.path)
             if content is None:
@@ -192,17 +189,15 @@ class SharedObjects:
 
 
 def root_of(tenant: str) -> str:
-    """The folder of a tenant."""
     return f"{blake2b(tenant.encode(errors='surrogatepass'), digest_size=16).hexdigest()}/"
 
 
 def object_path(tenant: str, name: str) -> str:
-    """Where an object is."""
     return f"{root_of(tenant)}objects/{name}"
 
 
 def name_at(path: str) -> str | None:
-    """The name of the object at a path; ``None`` if no writer gives such a name."""
+    """The object name at a path; ``None`` for other files."""
     name = path.partition("/objects/")[2]
     return name if _NAME.fullmatch(name) else None
 
@@ -212,7 +207,6 @@ def _pointer(tenant: str, digest: str) -> str:
 
 
 def pins_of(key: ThreadKey) -> str:
-    """The folder of the pins of a thread."""
     digest = blake2b(key.thread.encode(errors="surrogatepass"), digest_size=16).hexdigest()
     return f"{root_of(key.tenant)}threads/{digest}/"
 
@@ -222,7 +216,6 @@ def _new_generation() -> str:
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:
-    """Remember the newest, up to a limit."""
     known.pop(key, None)
     known[key] = value
     if len(known) > _REMEMBERED:

@@ -24,7 +24,7 @@ _FINGERPRINT: Final = "object storage"
 
 
 class Ownership:
-    """Whether the objects of a tenant belong to a store; asked once for each tenant."""
+    """Checks once per tenant its objects belong to a store."""
 
     def __init__(self, store: Store, folder: ObjectFolder) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Ownership:
         self._ours: set[str] = set()
 
     def check(self, tenant: str, *, take: bool = True) -> None:
-        """Raise ``StoreError`` if they belong to another store; with ``take`` they are ours now."""
+        """Raise ``StoreError`` if they belong to another store; with ``take`` they become ours."""
         if tenant in self._ours:
             return
         path = f"{root_of(tenant)}store"

@@ -1,16 +1,16 @@
 """Payloads with references in place of their large values, and back.
 
 A payload is taken apart into pieces: bytes that stay, and references to objects. The pieces in
-order are what was taken apart, byte for byte, so that nothing is decoded and nothing can change.
+order are the original, byte for byte, so nothing is decoded and nothing can change.
 
 Rules:
 
 - A payload that is not encrypted is cut at its large values. If it was compressed, it is
   decompressed first and compressed again when it is restored.
 - An encrypted payload, or one of an unknown form, becomes one object.
-- A payload that looks like one that names objects is always an object itself, so that what a store
-  reads is never taken for its own. So is one that looks like one that names files, and is not.
-- A payload that names files stays around what is taken apart, so that the sweep can read it.
+- A payload looking like one naming objects is always an object itself, so a store never
+  takes it for its own. So is one falsely looking like one with files.
+- A payload naming files stays around the pieces, so the sweep can read it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ SEALED: Final = 3
 
 
 class ObjectReference(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry stores in place of a large value: the object's name, and the value's size."""
+    """Stored in place of a large value: the object's name, and the value's size."""
 
     name: str
     size: int
 
 
 class CutPayload(NamedTuple):
-    """A payload that was taken apart: its form, its bytes, and which of them become objects."""
+    """A payload in pieces: its form, its bytes, and those that become objects."""
 
     form: int
     data: bytes
@@ -67,8 +67,6 @@ class CutPayload(NamedTuple):
 
 @prepared
 class _Names(msgspec.Struct, frozen=True, array_like=True):
-    """The body of a payload that names objects."""
-
     form: int
     pieces: tuple[bytes | ObjectReference, ...]
 
@@ -77,7 +75,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Names).decode
 
 
 def without_files(payload: bytes) -> tuple[list[str], bytes]:
-    """The digests of the files that a payload names, and the payload inside.
+    """The digests of the files a payload names, and the payload inside.
 
     None, and the payload itself, if it does not name any.
     """
@@ -88,7 +86,7 @@ def without_files(payload: bytes) -> tuple[list[str], bytes]:
 
 
 def take_apart(payload: bytes, threshold: int) -> CutPayload | None:
-    """What of a payload is large; ``None`` if it is stored as it is."""
+    """A payload's large parts; ``None`` if it is stored unchanged."""
     if names_objects(payload) or names_files(payload):
         return CutPayload(WHOLE, payload, [(0, len(payload))])
     if plain_size(payload) <= threshold:
@@ -128,18 +126,18 @@ def restore(payload: bytes, fetch: Callable[[ObjectReference], bytes]) -> bytes:
 
 
 def references(payload: bytes) -> list[ObjectReference]:
-    """The objects that a payload names; none if it has no such form."""
+    """Objects a payload names; empty if it has no such form."""
     inside = without_files(payload)[1]
     return _references(_names(inside)) if names_objects(inside) else []
 
 
 def named_files(payload: bytes) -> list[str]:
-    """The digests of the files that a payload names; ``CodecError`` if it is damaged."""
+    """Digests of files a payload names; ``CodecError`` if it is damaged."""
     return unframe_files(payload)[0] if names_files(payload) else []
 
 
 def sealed_references(payload: bytes) -> list[ObjectReference]:
-    """The objects of a payload that is encrypted: no other thread can use them."""
+    """Objects in an encrypted payload: no other thread can use them."""
     inside = without_files(payload)[1]
     if not names_objects(inside):
         return []
@@ -169,7 +167,6 @@ def _opened(payload: bytes) -> tuple[int, bytes]:
 
 
 def _with_gaps(found: Iterable[Range], size: int, threshold: int) -> Iterator[Range]:
-    """The large values, and what is between two of them if that is large, too."""
     at = 0
     for start, end in [*found, (size, size)]:
         if start - at > threshold:

@@ -1,12 +1,12 @@
 """The store around another one that has large values in object storage.
 
-What it writes above the threshold goes to the object storage first; what it reads is restored. So
+Large writes go to the object storage first; reads are restored. So
 every store gets it with one logic, and the log inside has small entries.
 
 Rules:
 
-- An object is durable before the entry that names it is committed.
-- What is read is verified: a missing or changed object is ``Corrupted``, with its place.
+- An object is durable before the entry naming it is committed.
+- Everything read is verified: a missing or changed object is ``Corrupted``, with its place.
 - The objects of a tenant belong to one store: another one neither writes nor sweeps them.
 - If the object storage cannot be reached, a batch with large values is refused with
   ``Unavailable`` and nothing of it is written; everything else works.
@@ -63,7 +63,7 @@ _PAGE = 256
 
 @checks_keys
 class OffloadingStore(ForwardingStore):
-    """A store whose large values are in object storage. ``inner`` is the store with the log."""
+    """A store with large values in object storage. ``inner`` has the log."""
 
     def __init__(
         self, store: Store, objects: SharedObjects, ownership: Ownership | None = None
@@ -76,25 +76,20 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def blocking(self) -> bool:
-        """Whether calls may block: those with large values do."""
         return True
 
     def commit(self, batch: Batch) -> None:
-        """Store what is large, then commit the rest."""
         self.inner.commit(self.offloaded(batch))
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, restored, or ``None``."""
         return self.restored_chain(key, self.inner.read(key, seq))
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head, restored, and the record of its run, or ``None``."""
         found = self.inner.open(key)
         return self.restored_opened(key, found) if found else None
 
     @property
     def writers(self) -> int:
-        """How many commits run in parallel."""
         return self.inner.writers
 
     @property
@@ -131,7 +126,6 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def part_of(self) -> PartOf | None:
-        """The part of a thread, with large values in object storage too."""
         inner = self.inner.part_of
         return None if inner is None else partial(self._part_of, inner)
 
@@ -143,7 +137,7 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def read_many(self) -> ReadMany | None:
-        """What ``open`` finds for each thread, if the store inside reads many."""
+        """``open`` for each thread, if the inner store reads many."""
         read = self.inner.read_many
         if read is None:
             return None
@@ -168,25 +162,20 @@ class OffloadingStore(ForwardingStore):
         return self.inner.listen
 
     def restored_opened(self, key: ThreadKey, found: Opened) -> Opened:
-        """What was found with its chain restored."""
         return Opened(self.restored_chain(key, found.chain) or found.chain, found.record)
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, restored, or ``None``."""
         return self.restored_chain(key, self.inner.read_state(key, seq))
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head, restored."""
         return self._restored(key, self.inner.results(key))
 
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """Entries oldest first, restored."""
         return self._restored(key, self.inner.entries(key, after=after, limit=limit))
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots, and drop what is below ``cut``."""
         began = monotonic()
         entries = self._offloaded_rows(key, rewritten)
         self.check_patience(began)
@@ -195,7 +184,6 @@ class OffloadingStore(ForwardingStore):
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread. Its encrypted objects are removed at once, others by the sweep."""
         unshared = self._unshared(key)
         if not self.inner.delete(key, head=head, head_id=head_id):
             return False
@@ -205,7 +193,6 @@ class OffloadingStore(ForwardingStore):
         return True
 
     def _unshared(self, key: ThreadKey) -> set[str]:
-        """The objects of a thread that only it can name."""
         try:
             if next(self.objects.folder.list(pins_of(key)), None) is None:
                 return set()
@@ -219,12 +206,10 @@ class OffloadingStore(ForwardingStore):
         return self
 
     def files(self, tenant: str, *, sealed: bool) -> TenantFiles:
-        """The files of a tenant."""
         begin = partial(self.ownership.check, tenant)
         return TenantFiles(self.objects, tenant, sealed=sealed, begin=begin)
 
     def copy_file(self, tenant: str, digest: str, source: FileStorage) -> None:
-        """Store a file that another store has, encrypted or not as it is there."""
         if not isinstance(source, OffloadingStore):
             raise InvalidRequest("files are copied between stores with object storage only")
         if not self.objects.known(tenant, digest):
@@ -233,15 +218,14 @@ class OffloadingStore(ForwardingStore):
             put_file(self.objects, tenant, stored.index, stored.chunk, f"file {digest}")
 
     def verify_file(self, tenant: str, digest: str, place: str) -> None:
-        """Read all of a file, chunk by chunk."""
         stored = StoredFile(self.objects, tenant, digest, place)
         for number in range(stored.index.count):
             stored.chunk(number)
 
     def offloaded(self, batch: Batch) -> Batch:
-        """The batch with references in place of what is large, which is stored by then.
+        """The batch with references in place of large values, already stored.
 
-        The files that it names are there, too.
+        The files it names are there, too.
         """
         began = monotonic()
         entries = self._offloaded_rows(batch.key, batch.entries)
@@ -257,7 +241,6 @@ class OffloadingStore(ForwardingStore):
         )
 
     def offloaded_input(self, key: ThreadKey, payload: bytes) -> bytes:
-        """An input with references in place of what is large, which is stored by then."""
         began = monotonic()
         small = self._offloaded_payload(key, payload)
         if small is not payload or without_files(payload)[0]:
@@ -265,7 +248,7 @@ class OffloadingStore(ForwardingStore):
         return small
 
     def _offloaded_payload(self, key: ThreadKey, payload: bytes) -> bytes:
-        """A payload with references in place of what is large; the same one if nothing is."""
+        """A payload with references in place of large values; unchanged if there are none."""
         named, inside = without_files(payload)
         if named:
             self._begin(key)
@@ -280,7 +263,6 @@ class OffloadingStore(ForwardingStore):
         return frame_files(named, small) if named else small
 
     def _begin(self, key: ThreadKey) -> None:
-        """What comes before the first object of a thread."""
         self.ownership.check(key.tenant)
         self.objects.pin(key)
 
@@ -294,7 +276,7 @@ class OffloadingStore(ForwardingStore):
         ]
 
     def check_patience(self, began: float) -> None:
-        """Refuse to name objects that were seen so long ago that the sweep may have judged them.
+        """Refuse to name objects that were seen so long ago the sweep may have judged them.
 
         ``began`` is when the first of them was looked for, in monotonic time.
         """
@@ -305,7 +287,6 @@ class OffloadingStore(ForwardingStore):
             )
 
     def restored_chain(self, key: ThreadKey, chain: Chain | None) -> Chain | None:
-        """A chain of the store inside with its large values."""
         if chain is None:
             return None
         fetched: dict[str, bytes] = {}
@@ -316,7 +297,6 @@ class OffloadingStore(ForwardingStore):
         return Chain(tuple(entries), tuple(results))
 
     def restored_input(self, key: ThreadKey, waiting: WaitingInput) -> WaitingInput:
-        """An input of the store inside with its large values."""
         if not names_objects(without_files(waiting.payload)[1]):
             return waiting
         place = f"thread '{key.thread}', input of run {waiting.run_id}"
@@ -326,8 +306,6 @@ class OffloadingStore(ForwardingStore):
     def _restored_payload(
         self, key: ThreadKey, payload: bytes, place: str, fetched: dict[str, bytes]
     ) -> bytes:
-        """A payload of the store inside with its large values."""
-
         def fetch(reference: ObjectReference) -> bytes:
             if reference.name not in fetched:
                 fetched[reference.name] = self.objects.fetch(key.tenant, reference, place)
@@ -358,7 +336,6 @@ class OffloadingStore(ForwardingStore):
 
 
 def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
-    """Everything of a thread that can name objects and files, each with its place."""
     page = store.entries(key, limit=_PAGE)
     while page:
         for entry in page:
@@ -371,7 +348,6 @@ def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
 
 
 def relies_on_files(batch: Batch) -> bool:
-    """Whether something in a batch names files."""
     rows: list[Entry | TaskResult] = [*batch.entries, *batch.results]
     return any(without_files(row.payload)[0] for row in rows)
 

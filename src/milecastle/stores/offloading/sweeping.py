@@ -1,17 +1,17 @@
-"""The sweep: removes objects that nobody names, by mark and sweep with a grace period.
+"""The sweep: removes objects nobody names, by mark and sweep with a grace period.
 
 Rules:
 
 - Ages are differences of two times of the object storage, so no other clock decides anything.
-- What is marked is read after what is to be removed was listed.
-- An object that nobody names is *condemned* first: its pointer is removed, so that no writer uses
-  it from then on, and a note with a time is put beside it. It is removed by a sweep that comes a
-  grace period later and again finds nobody who names it. An object that is named again is released.
+- Marks are read after listing the candidates for removal.
+- An object nobody names is *condemned* first: its pointer is removed, so no writer uses
+  it from then on, and a note with a time is put beside it. It is removed by a sweep coming a
+  grace period later and again finds nobody who names it. An object named again is released.
 - A sweep may stop anywhere, and several may run at once: names are never used again, so whatever
-  is done late is done to something that nobody can begin to use.
+  is done late is done to something nobody can begin to use.
 - An entry names a file by its digest: as long as one does, no generation of the file is removed.
-- What has a name that no writer gives is a *stray*: it is counted and left alone.
-- A pin of a thread that names nothing is removed after the grace period. Of several old pins the
+- An object with a name no writer gives is a *stray*: it is counted and left alone.
+- A pin of a thread naming nothing is removed after the grace period. Of several old pins the
   one with the smallest name stays.
 """
 
@@ -37,7 +37,7 @@ DAY = 86_400.0
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep found and did: numbers of objects, and bytes of those that were removed.
+    """A sweep's counts of objects, and the removed bytes.
 
     ``named`` objects are in use, ``waiting`` ones are not, but too young to be judged;
     ``condemned`` ones are removed by a later sweep. ``strays`` are among them, but have names that
@@ -55,14 +55,14 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
 def sweep(
     store: OffloadingStore, tenant: str, *, grace: float = DAY, dry_run: bool = False
 ) -> SweepReport:
-    """Remove the objects of a tenant that no entry has named for two grace periods.
+    """Remove the objects of a tenant no entry has named for two grace periods.
 
-    With ``dry_run`` nothing changes, and the report says what would be done.
+    With ``dry_run`` nothing changes, and the report lists the actions.
 
     Raises:
         InvalidRequest: the grace period is shorter than writers need.
         StoreError: the objects belong to another store.
-        Corrupted: an entry, or the pin of a thread, cannot be read: then nothing is removed.
+        Corrupted: an entry, or a thread's pin, cannot be read: then nothing is removed.
     """
     shortest = GRACE * store.objects.patience
     if grace < shortest:
@@ -75,8 +75,6 @@ def sweep(
 
 
 class _Sweep:
-    """One sweep of one tenant."""
-
     def __init__(
         self, store: Store, objects: SharedObjects, tenant: str, grace: float, dry_run: bool
     ) -> None:
@@ -90,7 +88,6 @@ class _Sweep:
         self._now = 0.0
 
     def run(self) -> SweepReport:
-        """List, mark, sweep."""
         self._now = self._folder.now(f"{self._root}clock/{os.urandom(8).hex()}")
         stored, strays = self._list()
         condemned = {_name(one): one for one in self._folder.list(f"{self._root}condemned/")}
@@ -106,7 +103,6 @@ class _Sweep:
         return SweepReport(**counts, strays=strays)
 
     def _list(self) -> tuple[dict[str, list[Stored]], int]:
-        """The parts of each object and file, by name, and how many objects are strays."""
         stored: dict[str, list[Stored]] = {}
         strays = 0
         for kind, name_of in (("objects", name_at), ("files", unit_of)):
@@ -121,7 +117,7 @@ class _Sweep:
     def _mark(self) -> set[str]:
         """The names of all objects, and the digests of all files, that threads name.
 
-        Old pins of threads that name none go.
+        Old pins of threads naming none go.
         """
         pins: dict[ThreadKey, list[Stored]] = {}
         for key, pin in self._objects.pinned(self._tenant):
@@ -150,7 +146,6 @@ class _Sweep:
                 self._folder.remove(pin.path)
 
     def _judge(self, name: str, parts: list[Stored], note: Stored | None, is_named: bool) -> str:
-        """What becomes of an object, or of a file, which has several parts."""
         if is_named:
             if note is not None and not self._dry_run:
                 self._folder.remove(note.path)
@@ -168,7 +163,6 @@ class _Sweep:
         return "removed"
 
     def _condemn(self, name: str) -> None:
-        """Let no writer use an object from now on, then note the time."""
         digest, _, generation = name.partition(".")
         pointer = f"{self._root}current/{digest}"
         if self._folder.read(pointer) == generation.encode():
@@ -176,7 +170,6 @@ class _Sweep:
         self._folder.create(f"{self._root}condemned/{name}", b"")
 
     def _tidy(self, stored: dict[str, list[Stored]], condemned: dict[str, Stored]) -> None:
-        """Remove what processes left that were killed: notes, pointers without an object, times."""
         digests = {name.partition(".")[0] for name in stored}
         left = [note for name, note in condemned.items() if name not in stored]
         left += [

@@ -1,4 +1,4 @@
-"""The address of a store: a PostgreSQL URL with our own options.
+"""A store's address: a PostgreSQL URL with our own options.
 
 ``postgresql://user@host/db?schema=milecastle&prepare=off``. All other options are PostgreSQL's:
 several hosts, TLS, timeouts. Unless the URL says otherwise, connections go to a server that accepts
@@ -39,13 +39,13 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed URL. ``connect`` is what psycopg connects with.
+    """A parsed URL. ``connect`` is psycopg's connection string.
 
     ``schema``: where the tables are. ``prepare``: whether statements are prepared on the server;
     off for a pooler without support for them. ``rls``: whether row-level security isolates tenants.
     ``migrate``: whether opening migrates the schema. ``min_size`` and ``max_size``: the number of
     connections; ``ctx.transaction`` needs two. ``timeout``: how many seconds a call waits for a
-    server to be back. ``synchronous_commit``: ``off`` accepts a server that loses commits when it
+    server to be back. ``synchronous_commit``: ``off`` accepts a server losing commits when it
     crashes.
     """
 
@@ -61,11 +61,10 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def writers(self) -> int:
-        """How many commits run in parallel."""
         return min(_SIDE_BY_SIDE, self.max_size)
 
     def masked(self, said: str) -> str:
-        """The message of libpq, without what it may quote of the URL except host names."""
+        """Libpq's message without parts of the URL, except host names."""
         for name, value in self.connect.items():
             if isinstance(value, str) and name not in _TOLD:
                 said = said.replace(f'"{value}"', '"..."').replace(repr(value), "'...'")
@@ -96,7 +95,7 @@ def parse(url: str) -> ServerAddress:
 
 
 def _given(start: str, options: list[tuple[str, str]]) -> dict[str, Any] | None:
-    """What libpq parses from a URL; ``None`` if that fails, or is clearly not intended."""
+    """Libpq's parse of a URL; ``None`` if that fails or is clearly unintended."""
     authority, _, path = start.partition("://")[2].partition("/")
     if "\0" in start or "@" in path or authority.count("@") > 1:
         return None

@@ -1,7 +1,7 @@
 """Columns as PostgreSQL's arrays, in its binary form.
 
-A group of batches is written by columns, and the threads of a claim are read by columns. psycopg
-would inspect the type of each value; here it is known, and the work is done by iterators of the
+A group of batches is written by columns, and a claim's threads are read by columns. psycopg
+would inspect each value's type; here it is known, and the work is done by iterators of the
 standard library. In many columns all values are the same: these are packed once.
 """
 
@@ -27,27 +27,22 @@ _INT8 = Struct("!iq").pack
 
 
 def bools(values: Sequence[bool]) -> bytes:
-    """Truth values."""
     return _numbers(BOOL, _BOOL, 1, values)
 
 
 def int2s(values: Sequence[int]) -> bytes:
-    """Numbers of two bytes."""
     return _numbers(INT2, _INT2, 2, values)
 
 
 def int4s(values: Sequence[int]) -> bytes:
-    """Numbers of four bytes."""
     return _numbers(INT4, _INT4, 4, values)
 
 
 def int8s(values: Sequence[int]) -> bytes:
-    """Numbers of eight bytes."""
     return _numbers(INT8, _INT8, 8, values)
 
 
 def fixed(element: int, values: Sequence[bytes]) -> bytes:
-    """Values of any type that are in its binary form already."""
     if _are_same(values):
         packed = (_LENGTH(len(values[0])) + values[0]) * len(values)
     else:
@@ -57,12 +52,10 @@ def fixed(element: int, values: Sequence[bytes]) -> bytes:
 
 
 def texts(values: Sequence[bytes]) -> bytes:
-    """Texts that are in UTF-8 already."""
     return fixed(TEXT, values)
 
 
 def byteas(values: Sequence[bytes]) -> bytes:
-    """Bytes."""
     return fixed(BYTEA, values)
 
 
@@ -87,26 +80,18 @@ def _array(element: int, count: int, packed: bytes) -> bytes:
 
 
 class TextColumn(bytes):
-    """Texts, for a statement of psycopg's cursors."""
-
     @classmethod
     def of(cls, values: Sequence[str]) -> TextColumn:
-        """As ``texts`` packs them."""
         return cls(texts([value.encode() for value in values]))
 
 
 class ShardColumn(bytes):
-    """Numbers of two bytes, for a statement of psycopg's cursors."""
-
     @classmethod
     def of(cls, values: Sequence[int]) -> ShardColumn:
-        """As ``int2s`` packs them."""
         return cls(int2s(values))
 
 
 class _Packed(Dumper):
-    """Passes on what is packed already."""
-
     format = Format.BINARY
 
     def dump(self, obj: bytes) -> bytes:
@@ -122,6 +107,5 @@ class _ShardsDumper(_Packed):
 
 
 def accept_columns(adapters: AdaptersMap) -> None:
-    """Let a connection with these adapters take columns as parameters."""
     adapters.register_dumper(TextColumn, _TextsDumper)
     adapters.register_dumper(ShardColumn, _ShardsDumper)

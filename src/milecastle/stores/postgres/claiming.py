@@ -3,16 +3,16 @@
 Rules:
 
 - Only ``give_back`` waits for another transaction, and only for that of one thread. All others
-  leave out what is locked, so that they wait for nobody and take part in no deadlock. If limits
-  cover its lanes, a claim waits for other such claims, before it locks a thread.
+  leave out locked rows, so they wait for nobody and take part in no deadlock. If limits cover its
+  lanes, a claim waits for other such claims, before it locks a thread.
 - Each statement changes a bounded number of rows, and is its own transaction; only a claim under
   limits has several. The server ends it if its process is suspended in between.
 - If nothing is limited, one statement takes all that is due, if it fits into a claim, or one thread
-  each of as many tenants as the claim asks for. Otherwise a claim looks first, and divides what it
-  saw. Which of these is tried first is decided by what the last look saw.
+  each of as many tenants as the claim asks for. Otherwise a claim scans first, and divides the
+  result. The last scan decides which of these is tried first.
 - No claim waits for the disk. If a crash of the server takes one back, two workers may run the
   thread until one has written: the other is refused by the log.
-- A claim whose answer was lost is not repeated: what it took is the worker's, as ``claimed`` tells.
+- A claim whose answer was lost is not repeated: its threads are the worker's, as ``claimed`` tells.
 - Row-level security shows one tenant at a time. A worker serves all of them, so it needs a role
   that is exempt.
 """
@@ -62,30 +62,25 @@ Shut = Collection[tuple[str, str]]
 
 
 class Repeat(Protocol):
-    """Runs what may be run twice; ``first`` is run before it, in the same transaction."""
+    """Runs idempotent statements; ``first`` runs before, in the same transaction."""
 
     def __call__(
         self, query: bytes, parameters: Parameters, tenant: str, first: bytes | None = None, /
-    ) -> list[Row]:
-        """The rows of the query."""
-        ...
+    ) -> list[Row]: ...
 
 
 class _Asked(NamedTuple):
-    """What a claim asks for, in the words of the database."""
-
     worker: str
     lanes: Sequence[str]
     limit: int
 
     @property
     def graphs(self) -> list[str]:
-        """The graphs of its lanes."""
         return [graph_of(lane) for lane in self.lanes]
 
 
 class Look(NamedTuple):
-    """What is due: in each lane, and what has waited longest if a scan stopped before its end.
+    """Due work: in each lane, and the longest waiting if a scan stopped before its end.
 
     ``is_all``: nothing else is due, and it fits into the claim.
     """
@@ -96,7 +91,6 @@ class Look(NamedTuple):
     is_limited: bool
 
     def groups(self) -> list[Group]:
-        """Everything that was found, in turn."""
         found = [group for scan in self.scans.values() for group in scan.groups]
         if not found or any(scan.stop for scan in self.scans.values()):
             found += self.oldest
@@ -104,7 +98,7 @@ class Look(NamedTuple):
 
 
 class Claims:
-    """The claims of one schema. ``retry`` runs what may be run twice."""
+    """One schema's claims. ``retry`` runs idempotent statements."""
 
     def __init__(self, pool: Pool, statements: Statements, retry: Repeat) -> None:
         self._pool = pool
@@ -115,7 +109,6 @@ class Claims:
         self._is_limited = False
 
     def beat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive."""
         require_worker(worker.id)
         lanes = [escape(lane) for lane in worker.lanes]
         self._run(
@@ -132,7 +125,7 @@ class Claims:
     def retire(self, worker: str) -> int:
         """Give all threads of a worker back, and forget it.
 
-        Threads that a commit holds on to until the end are left to ``reclaim``.
+        Threads a commit holds on to until the end are left to ``reclaim``.
         """
         name, count = escape(worker), 0
         for _ in zip(range(_ROUNDS), self._pool.attempts(), strict=False):
@@ -146,11 +139,9 @@ class Claims:
         return count
 
     def workers(self) -> list[WorkerInfo]:
-        """Every worker, by id."""
         return [_worker_from(row) for row in self._run(self._sql.workers)]
 
     def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
-        """Give due threads to a worker, shared among tenants, as far as limits allow."""
         require_worker(worker)
         self._check()
         if limit <= 0:
@@ -168,12 +159,11 @@ class Claims:
         return [rows.info_from(row[0], row[1:]) for row in found]
 
     def look(self, behind: Mapping[str, str], limit: int, shut: Shut = ()) -> Look:
-        """What is due in lanes, each from behind a tenant on; names are the database's."""
+        """Due work in lanes, each starting after a tenant; names are the database's."""
         self._check()
         return self._look(behind, limit, shut, self._outside)
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
-        """When the first threads of each group were due, as many as its size."""
         times: list[list[int]] = [list[int]() for _ in groups]
         for number, due_at in self._outside(self._sql.first_due, _columns(groups)):
             times[int(number) - 1].append(due_at)
@@ -182,13 +172,12 @@ class Claims:
     def take(
         self, worker: str, groups: Sequence[Group], until: int | None = None
     ) -> list[ThreadInfo]:
-        """Give so many threads of each group to a worker, or none after ``until``."""
+        """Give each group's number of threads to a worker, or none after ``until``."""
         limit = sum(group.size for group in groups)
         found = self._take(_Asked(worker, (), limit), groups, self._once, until)
         return [rows.info_from(row[0], row[1:]) for row in found]
 
     def running(self) -> tuple[int, Mapping[tuple[str, str], int]]:
-        """The time, and how many threads have a worker by then, by lane and tenant."""
         found = self._outside(self._sql.running, {})
         return found[0][3], {row[:2]: row[2] for row in found[1:]}
 
@@ -214,15 +203,13 @@ class Claims:
             ) from lost
 
     def charge(self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int]) -> None:
-        """Count claims, by lane and tenant, against rates."""
         self._charge(meters, served, self._once)
 
     def _take_all(self, asked: _Asked) -> list[Row]:
-        """Take all that is due; nothing if it is too much, or if limits cover it."""
         return self._once(self._sql.take_all, {**asked._asdict(), "graphs": asked.graphs})
 
     def _take_each(self, asked: _Asked) -> list[Row]:
-        """Take one thread of each tenant; nothing if these are too few, or if limits cover them."""
+        """Take one thread per tenant; nothing if these are too few, or if limits cover them."""
         behind = dict(self._rotation.lanes(asked.lanes))
         given = {**_behind(behind, asked.limit), "worker": asked.worker}
         found = self._once(self._sql.take_each, given)
@@ -233,7 +220,6 @@ class Claims:
         return []
 
     def _unlimited(self, asked: _Asked) -> list[Row]:
-        """Take what a look found, or nothing if limits cover some of it."""
         look = self._look(dict(self._rotation.lanes(asked.lanes)), asked.limit, (), self._outside)
         self._is_limited = look.is_limited
         if look.is_limited:
@@ -247,7 +233,6 @@ class Claims:
         return self._take_share(asked, look, divide(asked.limit, look.groups()), self._once)
 
     def _limited(self, asked: _Asked, run: Query) -> list[Row]:
-        """Claim within limits: nobody else claims under them meanwhile."""
         meters = self._meters(asked.graphs, _HELD_HERE, run)
         self._is_limited = bool(meters)
         counted = any(meter.limit.concurrency is not None for meter in meters)
@@ -262,14 +247,13 @@ class Claims:
     def _take_share(
         self, asked: _Asked, look: Look, share: Sequence[Group], run: Query
     ) -> list[Row]:
-        """Take a share of what was found. If others have taken all of it, it was their turn."""
         found = self._take(asked, share, run)
         if not look.is_all or look.is_limited:
             self._rotation.note(look.scans, asked.limit, _served(found) or sizes(share))
         return found
 
     def _meters(self, graphs: Sequence[str], held: int, run: Query) -> list[Meter]:
-        """The limits that cover some graphs. Until the end, other claims that read them wait.
+        """The limits covering some graphs. Until the end, other claims reading them wait.
 
         The server ends the transaction if nothing comes for ``held`` seconds.
         """
@@ -280,7 +264,6 @@ class Claims:
     def _charge(
         self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int], run: Query
     ) -> None:
-        """Count claims, by lane and tenant, against rates."""
         used = {(meter.limit.graph, meter.limit.tenant): meter.used for meter in meters}
         changed = charged(meters, served)
         if changed:
@@ -296,14 +279,13 @@ class Claims:
     def _take(
         self, asked: _Asked, groups: Sequence[Group], run: Query, until: int | None = None
     ) -> list[Row]:
-        """Give so many threads of these groups to a worker."""
         if not groups:
             return []
         given = {**_columns(groups), "worker": asked.worker, "limit": asked.limit, "until": until}
         return run(self._sql.take, given)
 
     def _look(self, behind: Mapping[str, str], limit: int, shut: Shut, run: Query) -> Look:
-        """What is due in lanes, each from behind a tenant on and then from its first.
+        """Due work in lanes, each from behind a tenant on and then from its first.
 
         If a scan stopped before its end and nothing was found at all, it continues.
         """
@@ -338,11 +320,9 @@ class Claims:
         return self._pool.run(query, given, "")
 
     def limits(self) -> list[Limit]:
-        """Every limit, by graph and tenant."""
         return [_limit_from(row) for row in self._run(self._sql.limits)]
 
     def set_limit(self, limit: Limit) -> None:
-        """Set a limit, or remove it if it limits nothing."""
         scope = {"graph": escape(limit.graph), "tenant": limit.tenant}
         if limit.is_empty:
             self._run(self._sql.drop_limit, **scope)
@@ -357,13 +337,11 @@ class Claims:
             )
 
     def give_back(self, worker: str, key: ThreadKey, delay: float) -> bool:
-        """Make a claimed thread due after some seconds."""
         wait = round(delay * _SECOND)
         asked = rows.key_parameters(key, worker=escape(worker), delay=wait)
         return bool(self._run(self._sql.give_back, **asked))
 
     def reclaim(self, timeout: float | None) -> int:
-        """Take what silent and unknown workers have, and forget the silent ones."""
         count, last = 0, _BATCH
         while last == _BATCH:
             silent = None if timeout is None else round(timeout * _SECOND)
@@ -372,23 +350,19 @@ class Claims:
         return count
 
     def claimed(self, worker: str) -> list[ThreadKey]:
-        """The threads that a worker has."""
         found = self._run(self._sql.claimed, worker=escape(worker))
         return [ThreadKey(tenant, thread) for tenant, thread in found]
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        """In how many seconds something is due."""
         named = [escape(lane) for lane in lanes if lane]
         ((left,),) = self._run(self._sql.due_in, lanes=named)
         return None if left is None else left / _SECOND
 
     def now(self) -> int:
-        """The time on the clock of the server."""
         ((seconds,),) = self._run(self._sql.clock)
         return int(seconds * _SECOND)
 
     def depths(self) -> list[LaneDepth]:
-        """How much is in each lane, by lane and tenant."""
         return [
             LaneDepth(
                 lane=unescape(lane),
@@ -402,7 +376,6 @@ class Claims:
         ]
 
     def overdue(self, age: float) -> list[str]:
-        """The lanes that have a thread which has been due for longer than so many seconds."""
         return [
             unescape(lane) for (lane,) in self._run(self._sql.overdue, age=round(age * _SECOND))
         ]
@@ -410,7 +383,6 @@ class Claims:
     def enqueue(
         self, record: RunRecord, mark: str, payload: bytes, unless: str | None, *, known: bool
     ) -> str:
-        """Let an input wait until its thread is free; the id of the run that it starts."""
         self._pool.check_open()
         key = record.key
         asked = rows.key_parameters(
@@ -428,7 +400,6 @@ class Claims:
         return unescape(found[0])
 
     def inputs(self, key: ThreadKey, limit: int | None) -> list[WaitingInput]:
-        """The inputs that wait, in their order."""
         self._pool.check_open()
         most = None if limit is None else max(0, min(limit, _MOST))
         asked = rows.key_parameters(key, limit=most)
@@ -453,7 +424,6 @@ class Claims:
 def open_lanes(
     behind: Mapping[str, str], limit: int, rooms: Rooms
 ) -> tuple[Mapping[str, str], int, Shut]:
-    """Where to look: lanes and tenants that limits leave open, and those that they do not."""
     shut = {lane: rooms.shut(lane) for lane in behind}
     left = {lane: after for lane, after in behind.items() if "" not in shut[lane]}
     return left, limit, {(lane, tenant) for lane in left for tenant in shut[lane]}
@@ -492,12 +462,10 @@ def _limit_from(row: Row) -> Limit:
 
 
 def _meter_from(row: Row) -> Meter:
-    """A meter whose graph is named as the database names it."""
     return Meter(msgspec.structs.replace(_limit_from(row), graph=row[0]), row[6], row[7])
 
 
 def _scan_from(found: Sequence[Row], lane: str, after: str, shut: Shut) -> Scan:
-    """The visits to a lane, in the order of tenants from behind one on."""
     own = [row for row in found if row[0] == lane and row[4] != 0]
     own.sort(key=lambda row: (row[1] <= after, row[1], row[2]))
     stops = [row[1] for row in own if row[4] == VISITS]

@@ -7,13 +7,13 @@ Rules:
   all steps of a wave are one statement, and so are all other batches.
 - The writing statement reads the head, so a gap is refused; and a concurrent writer is detected by
   the primary key.
-- If two groups collide so that one has to be undone, or the answer is lost, each batch of it is
+- If two groups collide so one has to be undone, or the answer is lost, each batch of it is
   looked up, and sent alone if it is missing.
-- A server that ends while it commits has, more often than not, committed. So nothing is guessed
+- A server ending while it commits has, more often than not, committed. So nothing is guessed
   about a commit without an answer: the entry with the writer's own id is there, or it is not. If it
   is not, the batch is sent again. The first one may still arrive; the key lets only one of them in,
   and it does not matter which.
-- A user's transaction holds the row of its thread from before its results are written to its end:
+- A user's transaction holds its thread's row from before its results are written to its end:
   whoever takes the thread over waits for that row, or is seen. So an outcome is known once the row
   is free. A result that is there is never written again.
 """
@@ -45,7 +45,7 @@ from milecastle.stores.postgres.values import is_uuid
 def resolve(
     attempts: Iterable[None], *, is_there: Callable[[], bool], send: Callable[[], bool]
 ) -> bool:
-    """Whether a batch of unknown outcome is written in the end; ``False`` if it was refused.
+    """True if a batch of unknown outcome is written in the end; ``False`` if it was refused.
 
     ``is_there`` reads whether it is written, ``send`` writes it and returns whether it was
     accepted. Both may raise ``Lost``. ``Unavailable`` if nothing was learned while there were
@@ -73,8 +73,6 @@ _by_thread = attrgetter("key.thread")
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Batches that one statement writes, and how its result identifies those that were written."""
-
     write: Write
     batches: Sequence[Batch]
     written: Callable[[PGresult, Sequence[Batch]], Iterable[Batch]]
@@ -115,7 +113,7 @@ class Commits:
         self._remember(batch)
 
     def many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
-        """Append the batches in one transaction; return the outcome of each."""
+        """Append the batches in one transaction; return each outcome."""
         refused: dict[int, StoreError] = {}
         sound: list[Batch] = []
         for place, batch in enumerate(batches):
@@ -143,7 +141,7 @@ class Commits:
         work: Callable[[Any], Batch],
         settled: Callable[[ThreadKey], Sequence[TaskResult]],
     ) -> bool:
-        """Write what ``work`` returns in the transaction in which it was called.
+        """Write ``work``'s result in the transaction in which it was called.
 
         ``settled`` reads the results when no transaction holds the thread's row any more.
         """
@@ -174,14 +172,12 @@ class Commits:
         raise self._refused(batch)
 
     def _refused(self, batch: Batch) -> StoreError:
-        """Why nothing of a batch was written."""
         found, head = self._elsewhere(batch.key), self._head(batch.key)
         if found is None and batch.unless is not None and head == batch.head:
             return input_known(batch.key, head)
         return found or conflict(batch.key, batch.head + 1, head)
 
     def _remember(self, batch: Batch) -> None:
-        """Remember what was written last, so that the next entry need not repeat it."""
         if not batch.entries:
             return
         entry = batch.entries[-1]
@@ -191,13 +187,13 @@ class Commits:
             self._newest[batch.key] = entry.id, entry.run_id, entry.fingerprint
 
     def _is_same(self, batch: Batch) -> bool:
-        """Whether the parent of a step is known, and of the same run and fingerprint."""
+        """True if a step's parent is known, with the same run and fingerprint."""
         entry = batch.entries[0]
         origin = entry.parent_id, entry.run_id, entry.fingerprint
         return self._newest.get(batch.key) == origin
 
     def _check(self, batch: Batch) -> None:
-        """Refuse entries that do not follow on the head, and to remove an input without a line."""
+        """Refuse entries not following the head, and removing an input without an index row."""
         require_key(batch.key)
         if batch.dequeues is not None and batch.thread is None:
             refuse_no_line(batch.key)
@@ -213,7 +209,6 @@ class Commits:
         raise conflict(batch.key, head + 1 if found != head or wrong is None else wrong, found)
 
     def _write_of(self, batch: Batch) -> Write:
-        """The one statement that writes a batch: most are a step, and that one is the cheapest."""
         try:
             if writing.is_step(batch):
                 return self._sql.append, writing.append_values(batch, self._is_same(batch))
@@ -224,14 +219,12 @@ class Commits:
             raise _too_large(error) from error
 
     def _send(self, write: Write, tenant: str) -> bool:
-        """Whether a batch was accepted."""
         try:
             return bool(self._pool.write(*write, tenant).command_tuples)
         except Taken:
             return False
 
     def _resolve(self, batch: Batch, write: Write) -> bool:
-        """The outcome of a batch without an answer."""
         return resolve(
             self._pool.attempts(),
             is_there=lambda: self._is_there(batch) and self._pool.settle(),
@@ -239,13 +232,11 @@ class Commits:
         )
 
     def _alone(self, batch: Batch) -> StoreError | None:
-        """The outcome of a batch whose group got no answer, or was undone."""
         if self._resolve(batch, self._write_of(batch)):
             return None
         return self._refused(batch)
 
     def _send_group(self, batches: Sequence[Batch]) -> dict[int, Batch]:
-        """Write batches in one transaction; return the accepted ones, by identity."""
         try:
             parts = [(tenant, list(self._parts(own))) for tenant, own in self._waves(batches)]
         except (struct.error, OverflowError) as error:
@@ -267,7 +258,7 @@ class Commits:
     def _waves(self, batches: Sequence[Batch]) -> Iterator[tuple[str, list[Batch]]]:
         """Batches in turns, each thread once; with row-level security each tenant separately.
 
-        All groups take threads in the same order, so that no two wait for each other.
+        All groups take threads in the same order, so no two wait for each other.
         """
         apart = self._pool.address.rls
         if not apart and len({batch.key for batch in batches}) == len(batches):
@@ -286,7 +277,6 @@ class Commits:
                 yield tenant, wave[tenant]
 
     def _parts(self, batches: list[Batch]) -> Iterator[_Part]:
-        """The statements that write batches of different threads."""
         steps = [batch for batch in batches if writing.is_step(batch)]
         if steps:
             same = [self._is_same(batch) for batch in steps]
@@ -304,7 +294,6 @@ class Commits:
             yield _Part(self._commit_of(others), others, _numbered)
 
     def _commit_of(self, batches: Sequence[Batch]) -> Write:
-        """The statement that writes batches with any parts, of different threads."""
         values = writing.commit_values(batches)
         if any(batch.tags for batch in batches):
             return self._sql.commit_tagged, [*values, *writing.tag_values(batches)]
@@ -312,7 +301,6 @@ class Commits:
 
 
 def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
-    """Those whose tenant and thread ``append_many.sql`` returned."""
     if result.ntuples == len(batches):
         return batches
     found = {(result.get_value(row, 0), result.get_value(row, 1)) for row in range(result.ntuples)}
@@ -324,13 +312,11 @@ def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
 
 
 def _numbered(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
-    """Those whose number ``commit.sql`` returned."""
     numbers = [result.get_value(row, 0) or b"" for row in range(result.ntuples)]
     return [batches[int.from_bytes(number) - 1] for number in numbers]
 
 
 def _counted(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
-    """All or none."""
     return batches if result.ntuples else ()
 
 

@@ -2,12 +2,12 @@
 
 Rules:
 
-- Publishing puts a payload into a buffer. One thread sends what is there every 20 milliseconds, in
-  one statement that is its own transaction: never in that of a commit. If the buffer is full, the
+- Publishing puts a payload into a buffer. One thread sends the buffer every 20 milliseconds, in one
+  statement that is its own transaction: never in that of a commit. If the buffer is full, the
   oldest are dropped; if the server is away, all are.
 - Each thread has its own channel of the server, named by a hash: a reader receives no other values.
-  What fits into one notice (8000 bytes) is sent together; a larger payload is dropped.
-- Empty payloads say that runs may have stopped. There is one for each run, so those of all threads
+  Payloads fitting into one notice (8000 bytes) are sent together; a larger one is dropped.
+- Empty payloads say runs may have stopped. There is one for each run, so those of all threads
   share a notice on one channel, as the beginnings of these hashes. Two that begin alike wake one
   reader too many.
 - All readers of a process share one connection, which must not go through a pooler in transaction
@@ -73,8 +73,6 @@ _PARTS = msgspec.msgpack.Decoder(list[bytes])
 
 
 class PostgresFeed:
-    """The feed of one schema."""
-
     def __init__(self, pool: Pool) -> None:
         self._sender = _Sender(pool)
         self._receiver = _Receiver(pool.address)
@@ -83,31 +81,25 @@ class PostgresFeed:
         self.subscribe_soon = self._receiver.subscribe_soon
 
     def close(self) -> None:
-        """Stop sending and receiving."""
         self._sender.close()
         self._receiver.close()
 
 
 @lru_cache(maxsize=4096)
 def _digest(schema: str, key: ThreadKey) -> bytes:
-    """A hash of a thread: no two threads share one, and it reveals nothing."""
     parts = "".join(f"{len(part)}:{part}" for part in (schema, key.tenant, key.thread))
     return sha256(parts.encode("utf-8", "surrogatepass")).digest()[:20]
 
 
 def _channel(digest: bytes) -> str:
-    """The channel of a thread."""
     return f"milecastle_{digest.hex()}"
 
 
 def _stops(schema: str) -> str:
-    """The channel that tells of runs that may have stopped."""
     return f"milecastle_stops_{sha256(schema.encode()).hexdigest()[:40]}"
 
 
 class _Sender:
-    """Sends from a thread that is started when it is first needed."""
-
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._waiting: deque[tuple[ThreadKey, bytes]] = deque(maxlen=_MOST)
@@ -117,7 +109,6 @@ class _Sender:
         self._pid = 0
 
     def publish(self, key: ThreadKey, payload: bytes) -> None:
-        """Send soon, if it fits."""
         if len(payload) + _FRAME > _FULL:
             _log.debug("an emitted value of %d bytes is too large to be sent", len(payload))
             return
@@ -127,7 +118,6 @@ class _Sender:
         self._wanted.set()
 
     def close(self) -> None:
-        """Stop sending."""
         self._closed = True
         self._wanted.set()
 
@@ -151,7 +141,6 @@ class _Sender:
                 _log.debug("emitted values could not be sent: %s", error)
 
     def _notices(self) -> tuple[list[str], list[str]]:
-        """What waits, as channels and texts of notices."""
         schema, names, texts = self._pool.address.schema, list[str](), list[str]()
         payloads: dict[bytes, list[bytes]] = {}
         stopped: dict[bytes, None] = {}
@@ -174,7 +163,6 @@ class _Sender:
 
 
 def _filled(payloads: list[bytes]) -> Iterator[list[bytes]]:
-    """The payloads in groups, each as large as a notice can have."""
     group, size = list[bytes](), 0
     for payload in payloads:
         needed = len(payload) + _FRAME
@@ -195,7 +183,6 @@ class _Subscription:
         self._soon = soon
 
     def begin(self) -> None:
-        """It is listened to from now on."""
         if not self.ready.is_set():
             self.ready.set()
             if self._soon:
@@ -205,7 +192,7 @@ class _Subscription:
 class _Receiver:
     """One connection for all subscriptions, on its own thread, while there are any.
 
-    A byte through a pair of sockets tells the thread that the subscriptions have changed.
+    A byte through a pair of sockets tells the thread the subscriptions have changed.
     """
 
     def __init__(self, address: ServerAddress) -> None:
@@ -215,7 +202,6 @@ class _Receiver:
         self._change: socket | None = None
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call ``heard`` with what is published from now on; returns a function that ends this."""
         subscription = self._add(key, heard, soon=False)
         if not subscription.ready.wait(_PATIENCE):
             self._end(subscription)
@@ -226,7 +212,6 @@ class _Receiver:
         return partial(self._end, subscription)
 
     def subscribe_soon(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
-        """``subscribe`` without waiting for the server."""
         return partial(self._end, self._add(key, heard, soon=True))
 
     def _add(self, key: ThreadKey, heard: Callable[[bytes], None], *, soon: bool) -> _Subscription:
@@ -236,7 +221,6 @@ class _Receiver:
         return subscription
 
     def close(self) -> None:
-        """End all subscriptions."""
         with self._lock:
             self._set(())
 
@@ -245,7 +229,6 @@ class _Receiver:
             self._set(tuple(one for one in self._subscriptions if one is not subscription))
 
     def _set(self, subscriptions: tuple[_Subscription, ...]) -> None:
-        """Tell the thread of other subscriptions, and start it if there is none."""
         self._subscriptions = subscriptions
         if self._change is None and subscriptions:
             changed, self._change = socketpair()
@@ -257,7 +240,6 @@ class _Receiver:
                 self._change.send(b"!")
 
     def _wanted(self) -> tuple[_Subscription, ...]:
-        """The subscriptions; if there is none left, the thread ends."""
         with self._lock:
             if not self._subscriptions and self._change is not None:
                 self._change.close()
@@ -277,7 +259,6 @@ class _Receiver:
                     pause.wait(0.5)
 
     def _serve(self, connection: psycopg.Connection, changed: socket) -> None:
-        """Listen until there is no subscription left."""
         known: tuple[_Subscription, ...] = ()
         listening: dict[str, list[_Subscription]] = {}
         stops = _stops(self._address.schema)
@@ -304,7 +285,6 @@ def _listen(
     wanted: tuple[_Subscription, ...],
     before: dict[str, list[_Subscription]],
 ) -> dict[str, list[_Subscription]]:
-    """Listen to the channels of these subscriptions and to no others; the channels."""
     channels: dict[str, list[_Subscription]] = {}
     for subscription in wanted:
         channels.setdefault(_channel(subscription.digest), []).append(subscription)

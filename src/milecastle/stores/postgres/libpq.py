@@ -1,6 +1,6 @@
-"""Writes that go directly to libpq: known types, binary values, no lookups.
+"""Writes going directly to libpq: known types, binary values, no lookups.
 
-psycopg's cursors determine the type of each value, which costs as much as a write. Here a
+psycopg's cursors determine each value's type, which costs as much as a write. Here a
 statement has its types with it. It is prepared on a connection when it is first used there, unless
 a pooler forbids that; then its text goes along each time. While it waits for the server, libpq does
 not look at signals: Ctrl-C takes effect when the answer is there, or the connection times out.
@@ -39,7 +39,7 @@ _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Libpq(msgspec.Struct, frozen=True, eq=False):
-    """A statement: the name under which it is prepared, its text and its parameters' types."""
+    """A statement: its prepared name, text and parameter types."""
 
     name: bytes
     text: bytes
@@ -48,7 +48,6 @@ class Libpq(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, name: str, text: bytes, types: Sequence[int]) -> Libpq:
-        """A statement all of whose parameters are binary."""
         # A pooler may hand over a session in which another schema's was prepared, or a release's.
         digest = blake2b(text + repr(list(types)).encode(), digest_size=8).hexdigest()
         full = f"milecastle_{name}_{digest}".encode()
@@ -59,7 +58,7 @@ Write = tuple[Libpq, Values]
 
 
 class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that knows which statements were prepared on it."""
+    """A connection recording its prepared statements."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -90,7 +89,6 @@ class Lease:
             lost.append(self.connection)
 
     def write(self, statement: Libpq, values: Values) -> PGresult:
-        """Run a statement in its own transaction, in one round trip."""
         if self._prepares:
             if statement.name not in self._prepared:
                 self._prepare(statement)
@@ -104,7 +102,7 @@ class Lease:
         raise error_from_result(result)
 
     def write_together(self, writes: Sequence[Write]) -> list[PGresult]:
-        """Run statements in one transaction and one round trip; the result of each."""
+        """Run statements in one transaction and one round trip; return each result."""
         if self._prepares:
             for statement, _ in writes:
                 if statement.name not in self._prepared:
@@ -134,7 +132,6 @@ class Lease:
             self.pgconn.send_query_params(statement.text, values, statement.types, formats, _BINARY)
 
     def _results(self) -> list[PGresult]:
-        """The results of the statements of a pipeline, up to the first that failed."""
         results: list[PGresult] = []
         ended = 0
         while ended < 2:  # two in a row without a result: the connection is gone
@@ -151,7 +148,6 @@ class Lease:
         raise psycopg.OperationalError("the connection was lost")
 
     def _await_result(self) -> None:
-        """Send what is not sent yet, and wait until a result can be had at once."""
         pgconn = self.pgconn
         while (unsent := pgconn.flush()) or pgconn.is_busy():
             with _Selector() as selector:

@@ -46,13 +46,12 @@ def migrate(url: str, *, print_only: bool = False) -> str:
 
 
 class PostgresServer:
-    """The server and the schema of a URL: a store that need not be open."""
+    """A URL's server and schema: a store that need not be open."""
 
     def __init__(self, url: str) -> None:
         self._address = parse(url)
 
     def pending_migrations(self) -> Pending:
-        """The version of the schema, and the SQL that is missing."""
         schema = self._address.schema
         with connect(self._address) as connection:
             version = version_of(connection, schema)
@@ -60,12 +59,10 @@ class PostgresServer:
         return Pending(version=version, latest=LATEST, sql=sql)
 
     def migrate(self) -> str:
-        """Apply the missing migrations; return their SQL."""
         with connect(self._address) as connection:
             return update(connection, self._address.schema)
 
     def examine(self) -> tuple[Check, ...]:
-        """The server's version and clock, and whether this role may use the tables."""
         address = self._address
         with connect(address) as connection:
             check_server(connection, address)
@@ -106,12 +103,11 @@ def _permissions(schema: str, closed: int) -> Check:
 
 
 def script(schema: str, *, above: int = 0) -> str:
-    """The SQL that takes a schema from a version to the latest, as one transaction."""
     return f"BEGIN;\n{_body(schema, above)}COMMIT;\n"
 
 
 def update(connection: Connection, schema: str) -> str:
-    """Apply what is missing, in one transaction under a lock; what was applied."""
+    """Apply missing migrations in one locked transaction; return their SQL."""
     with connection.transaction():
         connection.execute(compose(file_text("begin_migrating"), schema=schema))
         version = version_of(connection, schema)
@@ -122,7 +118,7 @@ def update(connection: Connection, schema: str) -> str:
 
 
 def version_of(connection: Connection, schema: str) -> int:
-    """The version of a schema, 0 if it has none; one above ours is refused."""
+    """A schema's version, 0 if it has none; one above ours is refused."""
     found = connection.execute(file_text("server").encode(), {"name": schema}).fetchone()
     if found is None or not found[3]:
         return 0
@@ -152,7 +148,6 @@ def check_server(connection: Connection, address: ServerAddress) -> None:
 
 @contextmanager
 def connect(address: ServerAddress) -> Generator[Connection, None, None]:
-    """One connection outside the pool, to inspect the server and to migrate."""
     try:
         with _connection(address) as connection:
             yield connection

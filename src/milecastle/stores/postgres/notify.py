@@ -1,4 +1,4 @@
-"""The bell: tells workers in other processes that a thread is due, before they look.
+"""The bell: tells workers in other processes a thread is due, before they look.
 
 Rules:
 
@@ -43,7 +43,7 @@ how many without an answer it is considered deaf."""
 
 
 class DueListener:
-    """Rings for one store, from a thread that is started when it is first needed."""
+    """Notifies for one store, from a thread started on first use."""
 
     def __init__(self, pool: Pool, schema: str) -> None:
         self._pool = pool
@@ -53,7 +53,6 @@ class DueListener:
         self._pid = 0
 
     def ring(self) -> None:
-        """Ring soon."""
         if self._pid != os.getpid():  # not started yet, or this is a fork
             self._pid = os.getpid()
             self._wanted = Event()
@@ -61,7 +60,6 @@ class DueListener:
         self._wanted.set()
 
     def close(self) -> None:
-        """Stop ringing."""
         self._closed = True
         self._wanted.set()
 
@@ -77,7 +75,7 @@ class DueListener:
 
 
 class Listener:
-    """Calls ``heard`` on each ring, on its own thread and connection, until it is closed."""
+    """Calls ``heard`` on each notice, on its own thread and connection, until closed."""
 
     def __init__(self, address: ServerAddress, heard: Callable[[], None]) -> None:
         self._address = address
@@ -90,12 +88,10 @@ class Listener:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the server has answered lately."""
         answered = self._answered
         return answered is not None and monotonic() - answered < _DEAF
 
     def close(self) -> None:
-        """Stop listening."""
         self._closed.set()
         self._hang_up.close()  # which ends what the thread waits for
         self._thread.join()

@@ -36,9 +36,9 @@ _BATCH = 1000
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """What a database says of a shard: ``here``, ``arriving`` or ``moved``.
+    """A database's state for a shard: ``here``, ``arriving`` or ``moved``.
 
-    ``move`` is the last move that it took part in, ``destination`` where that one goes. Each move
+    ``move`` is the last move it took part in, ``destination`` where one goes. Each move
     of a shard has a higher ``version`` than those before.
     """
 
@@ -50,7 +50,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """The map that a database belongs to: its id and version, and the database's name in it.
+    """The map a database belongs to: its id and version, and the database's name in it.
 
     ``is_complete``: every database of the map was initialised.
     """
@@ -62,25 +62,22 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 def membership_of(connection: Connection, schema: str) -> Membership | None:
-    """The map of a database whose tables are up to date; ``None`` if it belongs to none."""
+    """A database's map, if its tables are up to date; ``None`` if it belongs to none."""
     row = connection.execute(compose(file_text("membership"), schema=schema)).fetchone()
     return None if row is None else Membership(*row)
 
 
 def placements_of(connection: Connection, schema: str) -> dict[int, Placement]:
-    """What a database says of each shard that it has, had or gets."""
     found = connection.execute(compose(file_text("placements"), schema=schema)).fetchall()
     return {row[0]: Placement(*row) for row in found}
 
 
 def shards_here(connection: Connection, schema: str) -> frozenset[int]:
-    """The shards that a database has."""
     found = placements_of(connection, schema).values()
     return frozenset(one.shard for one in found if one.state == "here")
 
 
 def _number_shards(connection: Connection, schema: str) -> Mapping[int, str]:
-    """Note the shard of each thread; for each shard that has one, the name of a thread."""
     listed = compose(file_text("unnumbered"), schema=schema)
     note = compose(file_text("number"), schema=schema)
     while found := connection.execute(listed, {"limit": _BATCH}).fetchall():
@@ -94,7 +91,7 @@ def _number_shards(connection: Connection, schema: str) -> Mapping[int, str]:
 
 
 def join(connection: Connection, schema: str, member: Membership, shards: Sequence[int]) -> None:
-    """Let a database that belongs to no map be one of a map, with these shards."""
+    """Add a database without a map to a map, with these shards."""
     with connection.transaction():
         connection.execute(compose(file_text("join"), schema=schema))
         found = _number_shards(connection, schema)
@@ -112,7 +109,6 @@ def join(connection: Connection, schema: str, member: Membership, shards: Sequen
 
 
 def complete(connection: Connection, schema: str) -> None:
-    """Note that every database of the map was initialised."""
     connection.execute(
         sql.SQL("UPDATE {} SET is_complete = true").format(sql.Identifier(schema, "membership"))
     )

@@ -2,18 +2,18 @@
 
 Rules:
 
-- A connection is lent in autocommit and comes back without any state: what a transaction needs is
-  set within it, in the same round trip. So a pooler may be in between.
-- A call without an answer raises ``Lost``; the caller decides what to do.
+- A connection is lent in autocommit and comes back without any state: a transaction's settings are
+  made within it, in the same round trip. So a pooler may be in between.
+- A call without an answer raises ``Lost``; the caller decides.
 - After a call was interrupted by a signal, its progress is unknown: its connection is closed. If it
   was interrupted while it borrowed or returned the connection, that is dropped, and replaced when
   the next one is needed.
-- Transactions that call a user's function never have all connections: the function may use the
-  store, and so may the run that it belongs to. If ``max_size`` is 1, a second one is opened.
+- Transactions calling a user's function never have all connections: the function may use the
+  store, and so may the run it belongs to. If ``max_size`` is 1, a second one is opened.
 - A forked process opens its own connections, once, in whichever thread comes first.
 
-``psycopg_pool`` opens connections, with backoff, and replaces broken ones. What it has handed out
-stays here on a stack between two calls: lending from that costs almost nothing.
+``psycopg_pool`` opens connections, with backoff, and replaces broken ones. Returned connections
+stay here on a stack between two calls: lending from that costs almost nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _left_behind: list[
 
 
 class Pool:
-    """Runs statements. Thread-safe. ``idle`` are the connections at hand."""
+    """Runs statements. Thread-safe. ``idle`` has the free connections."""
 
     _count: int
 
@@ -78,12 +78,11 @@ class Pool:
         """Nothing has to wait."""
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In a child, the thread that held the lock of opening and closing may be gone."""
+        """In a child, the lock's holder may be gone."""
         if in_child:
             self._lock = Lock()
 
     def run(self, query: bytes, parameters: Parameters, tenant: str) -> list[Row]:
-        """Run one statement in its own transaction, in one round trip; return its rows."""
         if self._rls:
             return self.run_together([(query, parameters)], tenant)[0]
         return self._lend(
@@ -91,7 +90,7 @@ class Pool:
         )
 
     def run_together(self, statements: Sequence[Statement], tenant: str) -> list[list[Row]]:
-        """Run statements in one transaction and one round trip; the rows of each."""
+        """Run statements in one transaction and one round trip; return the rows of each."""
         # What follows a statement that fails is skipped, and psycopg would take it for prepared.
         prepare = None if len(statements) == 1 and not self._rls else False
 
@@ -108,7 +107,6 @@ class Pool:
         return self._lend(work)
 
     def write(self, statement: Libpq, values: Values, tenant: str) -> PGresult:
-        """Write with one statement, in its own transaction and one round trip."""
         if self._rls:
             return self.write_together([(tenant, [(statement, values)])])[0]
         lease = self.take()
@@ -123,7 +121,7 @@ class Pool:
             self.give_back(lease)
 
     def write_together(self, writes: Sequence[tuple[str, Sequence[Write]]]) -> list[PGresult]:
-        """Write for some tenants in one transaction and one round trip; the result of each."""
+        """Write for several tenants in one transaction and one round trip; return each result."""
         each: list[Write] = []
         named: set[int] = set()
         for tenant, own in writes:
@@ -135,7 +133,7 @@ class Pool:
         return [result for place, result in enumerate(results) if place not in named]
 
     def write_within(self, work: Callable[[Any], Sequence[Write]], tenant: str) -> bool:
-        """Call ``work`` in a transaction, and write what it returns before the commit.
+        """Call ``work`` in a transaction, and write its result before the commit.
 
         If the last of it is not accepted, everything is undone: ``False``.
         """
@@ -171,8 +169,6 @@ class Pool:
             self._transactions.release()
 
     def transact(self, work: Callable[[Query], T]) -> T:
-        """Call ``work`` in a transaction, with what runs a statement in it."""
-
         def within(lease: Lease) -> T:
             execute = lease.connection.execute
             with lease.connection.transaction():
@@ -205,7 +201,6 @@ class Pool:
             raise Unavailable("the PostgreSQL store was closed")
 
     def close(self) -> None:
-        """Close every connection. Closing again does nothing."""
         with self._lock:
             if not self._closed and os.getpid() == self._process:
                 self._closed = True
@@ -216,7 +211,6 @@ class Pool:
             self._closed = True
 
     def _drain(self) -> None:
-        """Hand over all that is idle to be closed; others may take or give back meanwhile."""
         with suppress(IndexError):
             while True:
                 lease = self.idle.pop()
@@ -227,7 +221,6 @@ class Pool:
                 self._pool.putconn(self._lost.pop())
 
     def _lend(self, work: Callable[[Lease], T], foreign: Sequence[BaseException] = ()) -> T:
-        """Lend a connection for ``work``; errors in ``foreign`` do not affect it."""
         lease = self.take()
         try:
             return work(lease)
@@ -241,7 +234,7 @@ class Pool:
             self.give_back(lease)
 
     def take(self) -> Lease:
-        """Borrow a connection; ``Unavailable`` if none comes free in time."""
+        """Borrow a connection; ``Unavailable`` if none is free in time."""
         if self._closed:
             self.check_open()
         if os.getpid() != self._process:
@@ -252,7 +245,6 @@ class Pool:
             return self._wait_for_lease()
 
     def _wait_for_lease(self) -> Lease:
-        """A returned connection, or a new one while the limit allows."""
         until = time.monotonic() + self.address.timeout
         counted = False
         try:
@@ -279,7 +271,6 @@ class Pool:
                 self._forget_one()
 
     def _replace_lost(self) -> None:
-        """Close connections whose users were interrupted, and hand them over to be replaced."""
         put: Callable[[TrackedConnection], object] = self._pool.putconn
         while self._lost:
             connection = self._lost[0]
@@ -307,7 +298,6 @@ class Pool:
         return lease
 
     def give_back(self, lease: Lease) -> None:
-        """Return what was borrowed. A connection that cannot be reused goes back to be replaced."""
         lease.uses += 1
         is_idle = lease.pgconn.transaction_status == _IDLE
         is_piping = lease.pgconn.pipeline_status  # an empty pipeline is idle, too

@@ -1,6 +1,6 @@
 """Entries, records and results out of rows.
 
-Reading is strict: a value that no writer of ours could have stored is ``Corrupted``, with the
+Reading is strict: a value no writer of ours could have stored is ``Corrupted``, with the
 column and never with the value.
 """
 
@@ -42,12 +42,10 @@ _OWNER = msgspec.json.Decoder(Owner)
 
 
 def key_parameters(key: ThreadKey, **more: Any) -> Parameters:
-    """What finds a thread, and what else a statement asks for."""
     return {"shard": key.shard, "tenant": key.tenant, "thread": key.thread, **more}
 
 
 def rewritten_parameters(entries: Sequence[Entry]) -> Parameters:
-    """The snapshots that a pruning writes."""
     return {
         "seqs": [entry.seq for entry in entries],
         "kinds": [entry.kind for entry in entries],
@@ -59,7 +57,6 @@ def rewritten_parameters(entries: Sequence[Entry]) -> Parameters:
 
 
 def entries_from(found: Sequence[Row]) -> list[Entry]:
-    """The entries of an answer, as they were committed and in its order."""
     origins = {row[8]: origin_from(row[9]) for row in found if row[0] == ORIGIN}
     return [_entry_from(row, origins) for row in found if row[0] >= 0]
 
@@ -89,18 +86,16 @@ def _entry_from(row: Row, origins: Mapping[int, tuple[str, str]]) -> Entry:
 
 
 def result_from(row: Row) -> TaskResult:
-    """A result out of a row of a chain."""
     return TaskResult(seq=row[4], task=unescape(row[6]), payload=row[13])
 
 
 def record_from(key: ThreadKey, found: Sequence[Row]) -> RunRecord | None:
-    """The record that was read with a chain, if there is one."""
+    """The record read with a chain, if any."""
     texts = [row[15] for row in found if row[0] == RECORD]
     return run_from(key, tuple(msgspec.json.decode(texts[0]))) if texts else None
 
 
 def run_from(key: ThreadKey, row: Row) -> RunRecord:
-    """A record as it was committed, with its own dict."""
     if None in (*row[:6], row[7], *row[9:11]):
         raise _damaged("runs")
     try:
@@ -126,7 +121,6 @@ def run_from(key: ThreadKey, row: Row) -> RunRecord:
 
 
 def owner_from(text: str, place: str) -> Owner:
-    """A process out of its JSON."""
     try:
         owner = _OWNER.decode(text)
     except msgspec.DecodeError:
@@ -140,7 +134,6 @@ def owner_from(text: str, place: str) -> Owner:
 
 
 def info_from(tenant: str, row: Row) -> ThreadInfo:
-    """A line in the list of threads."""
     return ThreadInfo(
         key=ThreadKey(tenant, row[0]),
         status=_known(row[1], _STATUSES, "threads.status"),

@@ -1,7 +1,7 @@
 """Row-level security: the database itself isolates tenants.
 
 It is done by the owner once (``secure``), and used by another role, which is neither the owner nor
-exempt. Each transaction sets its tenant; the setting ends with the transaction, so that a
+exempt. Each transaction sets its tenant; the setting ends with the transaction, so a
 connection shared by tenants carries nothing over. A store with ``rls=on`` does not open unless
 every part is in place.
 """
@@ -41,7 +41,6 @@ def check_protection(connection: Connection, schema: str, *, wanted: bool) -> No
 
 
 def _check_table(table: str, exempt: str | None, owner: str | None, *, complete: bool) -> None:
-    """``exempt`` and ``owner`` are roles that this session is, or may become."""
     if exempt is not None:
         raise StoreError(
             f"role '{exempt}' bypasses row-level security (superuser or BYPASSRLS), and this "

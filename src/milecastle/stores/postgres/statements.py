@@ -1,4 +1,4 @@
-"""The SQL of this store: files, with the schema's name put in by psycopg. Nothing else is built."""
+"""The store's SQL files, with the schema name inserted by psycopg."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ _KEY = ("shard", "tenant", "thread")
 
 
 class Statements:
-    """The statements for one schema, as bytes that psycopg sends."""
-
     def __init__(self, schema: str, *, placed: bool = False) -> None:
-        """``placed``: the database is one of a map, and may write only the shards that it has."""
+        """``placed``: the database belongs to a map, and may write only its shards."""
         self._parts = _placed_parts(schema) if placed else _plain_parts()
 
         def load(name: str) -> bytes:
@@ -71,7 +69,7 @@ class Statements:
         self._load_claims(schema, load)
 
     def _load_writes(self, schema: str, *, placed: bool) -> None:
-        """What goes directly to libpq. One text commits any batch; with tags, it has more."""
+        """Statements for libpq. One text commits any batch; with tags, it has more."""
         known = sql.Identifier(schema)
 
         def direct(
@@ -98,7 +96,6 @@ class Statements:
         self.commit_tagged = direct("commit", writing.COMMIT_TAGGED, each, file_text("tags"))
 
     def _load_chains(self, schema: str, *, placed: bool) -> None:
-        """One text finds the chain of one thread, and those of many."""
         one = {name: sql.Placeholder(name) for name in (*_KEY, "seq")}
         each = {name: sql.Identifier("asked", name) for name in _KEY}
         yes, no = sql.SQL("true"), sql.SQL("false")
@@ -116,8 +113,6 @@ class Statements:
         self.count_results = _load(schema, "count_results", readable=readable)
 
     def _load_claims(self, schema: str, load: Callable[[str], bytes]) -> None:
-        """What a claim looks at, three ways to take, and its limits."""
-
         def claim(name: str) -> bytes:
             locked = _composed(schema, name, **self._parts)
             return _load(schema, "claim", locked=locked, **self._parts)
@@ -155,13 +150,12 @@ _TRUE = sql.SQL("true")
 
 
 def _plain_parts() -> dict[str, sql.Composable]:
-    """Of a database that has every shard: nothing is compared."""
     allowed = _format(file_text("allowed_all"))
     return {"placed": _TRUE, "readable": _TRUE, "here": _TRUE, "tagged": _TRUE, "allowed": allowed}
 
 
 def _placed_parts(schema: str) -> dict[str, sql.Composable]:
-    """Of a database that has some shards: only these are written, claimed and listed."""
+    """For a database with some shards: only these are written, claimed and listed."""
     known = sql.Identifier(schema.replace("%", "%%"))
     here, allowed = (_format(file_text(name), schema=known) for name in ("here", "allowed"))
     shard = sql.Placeholder("shard")
@@ -184,7 +178,6 @@ def _fence(schema: sql.Identifier, shard: sql.Composable, name: str = "placed") 
 
 
 def compose(text: str, **identifiers: str) -> bytes:
-    """A file's text with names in place of its braces, each quoted by psycopg."""
     quoted = {name: sql.Identifier(value) for name, value in identifiers.items()}
     return _format(text, **quoted).as_bytes(None)
 
@@ -196,13 +189,11 @@ def _format(text: str, **parts: sql.Composable) -> sql.Composed:
 
 
 def migrations() -> list[tuple[int, str]]:
-    """The numbered migrations, in order."""
     files = sorted((_HERE / "migrations").glob("*.sql"))
     return [(int(file.name.partition("_")[0]), _text(file)) for file in files]
 
 
 def file_text(name: str) -> str:
-    """The text of one file of SQL."""
     return _text(_HERE / "sql" / f"{name}.sql")
 
 

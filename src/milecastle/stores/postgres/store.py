@@ -6,7 +6,7 @@ Rules:
 - No session state is used: a transaction-mode pooler may be in between.
 - Reads are retried when the server was lost; a commit of unknown outcome is resolved.
 - A deletion is a tombstone in the log, and then small batches. A seq in the table is never used
-  twice, so that no late writer meets a thread that was created again.
+  twice, so no late writer meets a thread created again.
 """
 
 from __future__ import annotations
@@ -131,7 +131,6 @@ class PostgresStore(PostgresServer, Capabilities):
         self._feed = PostgresFeed(self._pool)
 
     def _prepare(self, connection: Connection) -> None:
-        """Inspect the server, migrate the schema if requested, and check the rest."""
         prepare(connection, self._address)
         member = membership_of(connection, self._address.schema)
         if member is not None:
@@ -141,23 +140,20 @@ class PostgresStore(PostgresServer, Capabilities):
             )
 
     def _elsewhere(self, key: ThreadKey) -> StoreError | None:
-        """Why a thread cannot be written in this database, if that is why: it has all shards."""
+        """Error for a shard stored elsewhere; ``None`` here: it has all shards."""
         return None
 
     def commit(self, batch: Batch) -> None:
-        """Append the batch, or raise ``Conflict`` and change nothing."""
         self._commits.one(batch)
         if is_due(batch):
             self._due_listener.ring()
 
     @property
     def writers(self) -> int:
-        """How many commits run in parallel."""
         return self._address.writers
 
     @property
     def commit_many(self) -> CommitMany:
-        """Append the batches in one transaction; return the outcome of each."""
         return self._commit_many
 
     def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
@@ -174,7 +170,6 @@ class PostgresStore(PostgresServer, Capabilities):
 
     @property
     def transact(self) -> Transact:
-        """Let ``work`` write in the transaction that commits the results that it returns."""
         return self._transact
 
     def _transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
@@ -183,7 +178,6 @@ class PostgresStore(PostgresServer, Capabilities):
         return self._commits.within(key, work, self._settled_results)
 
     def _settled_results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head, when no transaction holds the thread's row."""
         asked = rows.key_parameters(key)
         found = self._retry(self._sql.results, asked, key.tenant, self._sql.lock_thread)
         return _results_from(found)
@@ -193,17 +187,14 @@ class PostgresStore(PostgresServer, Capabilities):
         return all(kept.get(result.task) == result.payload for result in batch.results)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, or ``None``."""
         found = self._read(self._sql.read, key, seq=None if seq is None else _within(seq))
         return _chain_from(found)
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head and the record of its run, or ``None``."""
         return self._opened(key, self._read(self._sql.open, key, seq=None))
 
     @property
     def read_many(self) -> ReadMany:
-        """The chains of several threads, each with the record of the run that wrote its head."""
         return self._read_many
 
     def _read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
@@ -223,7 +214,7 @@ class PostgresStore(PostgresServer, Capabilities):
         return {key: opened for key, opened in each.items() if opened is not None}
 
     def _opened(self, key: ThreadKey, found: Sequence[Row]) -> Opened | None:
-        """A chain with the record that was read with it.
+        """A chain with the record read with it.
 
         The statement finds the record by a run id that is a UUID, or the one in the index; any
         other, which milecastle never makes, takes a second read.
@@ -238,26 +229,22 @@ class PostgresStore(PostgresServer, Capabilities):
         return Opened(chain, record)
 
     def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload, or ``None``."""
         return next(self.history(key, limit=1), None)
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head."""
         return _results_from(self._read(self._sql.results, key))
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, or ``None``."""
         found = self._read(self._sql.read_state, key, seq=None if seq is None else _within(seq))
         return _chain_from(found)
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results that go with the head are of a task or its items."""
         first, last = map(escape, item_bounds(task))
         found = self._read(self._sql.count_results, key, task=escape(task), first=first, last=last)
         return int(found[0][0])
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``.
+        """A checkpoint's seq, or ``None``.
 
         A UUIDv7 is found directly by its time; for any other id the thread is scanned.
         """
@@ -272,7 +259,6 @@ class PostgresStore(PostgresServer, Capabilities):
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
-        """Entries newest first, without payloads. Nothing is held between two pages."""
         self._pool.check_open()
         below = _FURTHEST if before is None else _within(before)
         return self._pages(self._sql.history, "before", key, below, limit)
@@ -280,7 +266,6 @@ class PostgresStore(PostgresServer, Capabilities):
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads."""
         self._pool.check_open()
         return list(self._pages(self._sql.entries, "after", key, _within(after), limit))
 
@@ -300,22 +285,18 @@ class PostgresStore(PostgresServer, Capabilities):
             place, life = entries[-1].seq, found[0][16]
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first."""
         found = self._read(self._sql.runs, key, limit=_count(limit))
         return [rows.run_from(key, row) for row in found]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run, or ``None``."""
         found = self._read(self._sql.run, key, run_id=escape(run_id))
         return rows.run_from(key, found[0]) if found else None
 
     def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
-        """The newest run whose input has this digest, or ``None``."""
         found = self._read(self._sql.run_of_input, key, digest=escape(input_digest))
         return rows.run_from(key, found[0]) if found else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run, or ``None``."""
         found = self._read(self._sql.failure, key, run_id=escape(run_id))
         return failure_from(run_id, found[0][0]) if found else None
 
@@ -327,7 +308,6 @@ class PostgresStore(PostgresServer, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id."""
         self._pool.check_open()
         if not is_plain(tenant) or not is_plain(status or ""):
             return []
@@ -353,7 +333,6 @@ class PostgresStore(PostgresServer, Capabilities):
         tell: _Tell,
         **wanted: str | None,
     ) -> Sequence[ThreadInfo]:
-        """Threads by name, that are behind one and have what is wanted."""
         lowest, skipped = thread_bounds(after)
         asked: Parameters = {"tenant": tenant, "from": lowest, "after": skipped, **wanted}
 
@@ -364,12 +343,10 @@ class PostgresStore(PostgresServer, Capabilities):
 
     @property
     def tags(self) -> PostgresTags:
-        """Threads by tag."""
         return PostgresTags(self._pool, self._sql, self._retry, self._by_name)
 
     @property
     def feed(self) -> PostgresFeed:
-        """Payloads for readers in other processes."""
         return self._feed
 
     def recent_threads(
@@ -380,7 +357,6 @@ class PostgresStore(PostgresServer, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads, the one whose line was committed last first."""
         found = self._recent_lines(tenant, status, limit, after)
         return Page[ThreadInfo].cut((line for _, line in found), limit, lambda: found[-1][0])
 
@@ -400,7 +376,6 @@ class PostgresStore(PostgresServer, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first."""
         found = self._waking_lines(tenant, until, limit, after)
         return Page[ThreadInfo].cut((line for _, line in found), limit, lambda: found[-1][0])
 
@@ -415,7 +390,6 @@ class PostgresStore(PostgresServer, Capabilities):
     def _located(
         self, query: bytes, tenant: str, limit: int | None, place: Parameters, column: int
     ) -> list[Located[ThreadInfo]]:
-        """Threads, ordered by a column and the name, with their places."""
         found = _lines(tenant, limit, lambda limit: self._page(query, tenant, limit, place), _warn)
         return [((row[column], row[0], 0), line) for line, row in found]
 
@@ -427,7 +401,6 @@ class PostgresStore(PostgresServer, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[RunRecord]:
-        """The tenant's runs, the one that was first committed last first."""
         found = self._recent_records(tenant, status, limit, after)
         return Page[RunRecord].cut((run for _, run in found), limit, lambda: found[-1][0])
 
@@ -443,7 +416,7 @@ class PostgresStore(PostgresServer, Capabilities):
     def _page(
         self, query: bytes, tenant: str, limit: int | None, parameters: Parameters
     ) -> list[Row]:
-        """What a list of a tenant has behind a place; nothing has a name that cannot be stored."""
+        """A tenant's list after a place; empty for a name that cannot be stored."""
         self._pool.check_open()
         names = (tenant, parameters.get("status"), parameters["thread"])
         if not all(is_plain(name) for name in names if name is not None):
@@ -452,31 +425,26 @@ class PostgresStore(PostgresServer, Capabilities):
         return self._retry(query, asked, tenant)
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the index, or ``None``."""
         found = self._read(self._sql.thread, key)
         return rows.info_from(key.tenant, found[0]) if found else None
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """A stored manifest, or ``None``."""
         found = self._read(self._sql.manifest, key, fingerprint=escape(fingerprint))
         return found[0][0] if found else None
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread. Unreachable rows are deleted in small batches."""
         found = self._end(key, head, head_id)
         self._sweep(key)
         return found
 
     def _end(self, key: ThreadKey, head: int | None, head_id: str | None) -> bool:
-        """End the thread's life; return whether there was anything."""
         life = self._read(self._sql.life, key)[0][0]
         was_there = self._head(key)[0] > 0 or bool(self.runs(key, limit=1))
         return self._bury(key, head, head_id, was_there, life)
 
     def _sweep(self, key: ThreadKey) -> None:
-        """Delete what lives that ended have left."""
         while self._read(self._sql.sweep_entries, key, limit=_BATCH)[0][0] == _BATCH:
             pass
         self._read(self._sql.sweep_results, key)
@@ -518,7 +486,6 @@ class PostgresStore(PostgresServer, Capabilities):
         raise Unavailable(f"thread '{key.thread}' could not be deleted in time: try again")
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots and drop what is below ``cut``, in small batches."""
         found, limit = self._head(key)
         if found != head:
             raise conflict(key, head, found)
@@ -555,7 +522,6 @@ class PostgresStore(PostgresServer, Capabilities):
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
-        """Every thread, and rows that are not a thread's: the server checks its own pages."""
         if threads:
             yield from inspect_listed(self, tenant, threads)
             return
@@ -569,54 +535,42 @@ class PostgresStore(PostgresServer, Capabilities):
             yield Inspected(findings=tuple(omitted), is_thread=False)
 
     def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
-        """Nothing: the server repairs itself when it starts."""
         return iter(())
 
     def beat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive now, and what it serves."""
         self._claims.beat(worker)
 
     def retire(self, worker: str) -> int:
-        """Forget a worker, and give all its threads back."""
         given_back = self._claims.retire(worker)
         if given_back:
             self._due_listener.ring()
         return given_back
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """All workers that were not forgotten, by id."""
         return self._claims.workers()
 
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
-        """Give due threads of these lanes to a worker."""
         return self._claims.claim(worker, lanes, limit)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
-        """Make a thread due again after ``delay`` seconds."""
         return self._claims.give_back(worker, key, delay)
 
     def reclaim(self, timeout: float | None = None) -> int:
-        """Take the threads of all workers that were silent for longer, or that nobody knows."""
         return self._claims.reclaim(timeout)
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:
-        """The threads that this worker has."""
         return self._claims.claimed(worker)
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        """In how many seconds a thread of these lanes is due."""
         return self._claims.due_in(lanes)
 
     def now(self) -> int:
-        """The time on the clock of the server."""
         return self._claims.now()
 
     def depths(self) -> Sequence[LaneDepth]:
-        """How much is in each lane, by lane and tenant."""
         return self._claims.depths()
 
     def overdue(self, age: float) -> Sequence[str]:
-        """The lanes that have a thread which has been due for longer than so many seconds."""
         return self._claims.overdue(age)
 
     def enqueue(
@@ -628,32 +582,27 @@ class PostgresStore(PostgresServer, Capabilities):
         unless: str | None = None,
         known: bool = False,
     ) -> str:
-        """Let an input wait until its thread is free; the id of the run that it starts."""
         run_id = self._claims.enqueue(record, mark, payload, unless, known=known)
         self._due_listener.ring()
         return run_id
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        """The inputs that wait, in their order."""
         return self._claims.inputs(key, limit)
 
     def limits(self) -> Sequence[Limit]:
-        """What claims must not exceed, by graph and tenant."""
         return self._claims.limits()
 
     def set_limit(self, limit: Limit) -> None:
-        """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
         self._claims.set_limit(limit)
         self._due_listener.ring()
 
     def close(self) -> None:
-        """Close every connection; every later call raises ``Unavailable``."""
         self._due_listener.close()
         self._feed.close()
         self._pool.close()
 
     def _is_there(self, batch: Batch) -> bool:
-        """Whether a batch is written, as far as reading can tell; results alone are sent again."""
+        """True if a batch is written, as far as reading can tell; results alone are sent again."""
         key, failure = batch.key, batch.failure
         if batch.entries:
             last = batch.entries[-1]
@@ -665,7 +614,6 @@ class PostgresStore(PostgresServer, Capabilities):
         return records and (failure is None or self.failure(key, failure.run_id) == failure)
 
     def _head(self, key: ThreadKey) -> tuple[int, int]:
-        """The head's seq and its ``roll_seq``; 0 and 0 if there is none."""
         found = self._read(self._sql.head, key)
         return (found[0][0], found[0][1]) if found else (0, 0)
 
@@ -675,9 +623,9 @@ class PostgresStore(PostgresServer, Capabilities):
     def _retry(
         self, query: bytes, parameters: Parameters, tenant: str, first: bytes | None = None
     ) -> list[Row]:
-        """Run what may be run twice, until there is an answer.
+        """Run an idempotent statement, until there is an answer.
 
-        ``first`` is run before it, in the same transaction: the query sees what that waited for.
+        ``first`` runs before it, in the same transaction: the query sees the rows it waited for.
         """
         lost: Lost | None = None
         for _ in self._pool.attempts():
@@ -704,7 +652,6 @@ class PostgresTags:
         self._by_name = by_name
 
     def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
         self._pool.check_open()
         names = [thread for thread in threads if is_plain(thread)]
         if not names or not is_plain(tenant):
@@ -718,7 +665,6 @@ class PostgresTags:
     def threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
         self._pool.check_open()
         if not is_plain(tenant) or not is_plain(tag):
             return []
@@ -746,7 +692,6 @@ def _key_columns(keys: Sequence[ThreadKey]) -> Parameters:
 
 
 def _numbered(found: Sequence[Row]) -> dict[int, list[Row]]:
-    """The rows of an answer about several threads, by the number of the thread from 0."""
     numbered: dict[int, list[Row]] = {}
     for row in found:
         numbered.setdefault(row[-1] - 1, []).append(row)
@@ -754,7 +699,6 @@ def _numbered(found: Sequence[Row]) -> dict[int, list[Row]]:
 
 
 def prepare(connection: Connection, address: ServerAddress) -> None:
-    """Inspect the server, migrate the schema if requested, and check the rest."""
     check_server(connection, address)
     if version_of(connection, address.schema) < LATEST:
         if not address.migrate:
@@ -771,19 +715,17 @@ def _within(seq: int) -> int:
 
 
 def _number(place: int) -> int:
-    """A number that the database can take."""
     return max(-_FURTHEST_PLACE, min(place, _FURTHEST_PLACE))
 
 
 def _count(limit: int | None) -> int | None:
-    """A limit that the database can take."""
     return None if limit is None else _within(limit)
 
 
 def _lines(
     tenant: str, limit: int | None, fetch: Callable[[int | None], Sequence[Row]], tell: _Tell
 ) -> list[tuple[ThreadInfo, Row]]:
-    """The lines of a list with their rows; what is not a thread's is told, and omitted."""
+    """Index rows of a list; rows that are not a thread's are reported and omitted."""
     try:
         return [(rows.info_from(tenant, row[:12]), row) for row in fetch(limit)]
     except _IMPOSSIBLE:

@@ -1,4 +1,4 @@
-"""psycopg's errors, translated by what they mean for the caller."""
+"""psycopg's errors, translated by their meaning for the caller."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from milecastle.errors import MilecastleError, StoreError, Unavailable
 
 
 class Lost(Exception):
-    """No answer came, or one that asks to try again. Whether anything was written is unknown."""
+    """No answer came, or one asking to retry. The outcome is unknown."""
 
 
 class Unreachable(Unavailable):
-    """The server could not be reached for as long as a call waits for it."""
+    """The server could not be reached within a call's waiting time."""
 
 
 class Taken(Exception):
-    """The key was there already: the fence refused. Nothing was written."""
+    """The key existed already: the fence refused. Nothing was written."""
 
 
 _AGAIN = (
@@ -34,7 +34,7 @@ _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaN
 
 
 def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
-    """What to raise in place of ``error``. A connection that is no longer of use is closed."""
+    """The error to raise for ``error``. A broken connection is closed."""
     if isinstance(error, errors.UniqueViolation):
         return Taken(_said(error))
     if isinstance(error, _FORGOTTEN):
@@ -49,7 +49,6 @@ def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
 
 
 def translate(error: psycopg.Error) -> MilecastleError:
-    """The matching Milecastle error."""
     if isinstance(error, _MISSING):
         return StoreError(
             f"the schema is not what this version of milecastle expects ({_said(error)}); "
@@ -71,6 +70,6 @@ def _gone(error: psycopg.Error, connection: psycopg.Connection) -> bool:
 
 
 def _said(error: psycopg.Error) -> str:
-    """The first line of the server's or driver's message, with its code, never its details."""
+    """First line of the server's or driver's message, with its code, never its details."""
     said = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
     return f"{said} [{error.sqlstate}]" if error.sqlstate else said

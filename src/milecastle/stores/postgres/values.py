@@ -5,7 +5,7 @@
 - PostgreSQL's text has no NUL, and UTF-8 has no lone surrogates. Each of these becomes an escape
   character and four hex digits; so does the escape character itself. All other text stays as it is.
 - The numbers of sources are on disk: never renumber.
-- A failure is JSON in the fields' order. Reading is strict: text that no writer of ours could have
+- A failure is JSON in the fields' order. Reading is strict: text no writer of ours could have
   stored is ``Corrupted``, and is never quoted.
 """
 
@@ -37,7 +37,7 @@ _SHORT, _LONG = 0, 1
 @lru_cache(maxsize=8192)
 @lru_cache(maxsize=4096)
 def id_to(text: str) -> bytes:
-    """The bytes of an id. Cached: an entry has that of the head as its parent."""
+    """An id's bytes. Cached: an entry has the head's id as its parent."""
     if _UUID(text):
         return bytes.fromhex(text.replace("-", ""))
     body = text.encode("utf-8", "surrogatepass")
@@ -45,12 +45,10 @@ def id_to(text: str) -> bytes:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether an id is globally unique."""
     return len(id_to(text)) == _SIZE
 
 
 def id_from(stored: bytes) -> str:
-    """The id of these bytes."""
     if len(stored) == _SIZE:
         digits = stored.hex()
         parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
@@ -62,7 +60,7 @@ def id_from(stored: bytes) -> str:
 
 
 def time_of(identifier: bytes) -> int | None:
-    """The time in a UUIDv7, in microseconds; ``None`` if it is not one."""
+    """A UUIDv7's time in microseconds; ``None`` for other ids."""
     if len(identifier) != _SIZE or identifier[6] >> 4 != 7:
         return None
     return int.from_bytes(identifier[:6]) * 1000
@@ -70,7 +68,6 @@ def time_of(identifier: bytes) -> int | None:
 
 @lru_cache(maxsize=4096)
 def origin_to(run_id: str, fingerprint: str) -> bytes:
-    """Which run wrote an entry, under which fingerprint."""
     run = id_to(run_id)
     if len(run) == _SIZE and _HEX(fingerprint):
         return bytes((_SHORT,)) + run + bytes.fromhex(fingerprint)
@@ -80,7 +77,6 @@ def origin_to(run_id: str, fingerprint: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def origin_from(stored: bytes) -> tuple[str, str]:
-    """The run and the fingerprint."""
     if stored[:1] == bytes((_SHORT,)) and len(stored) > 1 + _SIZE:
         return id_from(stored[1 : 1 + _SIZE]), stored[1 + _SIZE :].hex()
     if stored[:1] != bytes((_LONG,)):
@@ -108,23 +104,21 @@ _NAMES = msgspec.json.Decoder(tuple[str, ...])
 
 
 def escape(text: str) -> str:
-    """The text as it is stored."""
     return _HARD.sub(_marked, text) if _HARD.search(text) else text
 
 
 def unescape(stored: str) -> str:
-    """The text as it was given."""
     return _ESCAPED.sub(_unmarked, stored) if _MARK in stored else stored
 
 
 def is_plain(text: str) -> bool:
-    """Whether PostgreSQL can store the text as it is."""
+    """True if PostgreSQL can store the text unchanged."""
     return _STRANGE.search(text) is None
 
 
 @lru_cache(maxsize=4096)
 def names_to(names: tuple[str, ...]) -> str:
-    """Names as text: none as nothing, a plain one as it is, any others as a JSON list."""
+    """Names as text: empty for none, a plain one unchanged, others as a JSON list."""
     if not names:
         return ""
     if len(names) == 1 and names[0] and names[0][0] != "[":
@@ -134,7 +128,6 @@ def names_to(names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def names_from(stored: str) -> tuple[str, ...]:
-    """Names out of their text."""
     if not stored:
         return ()
     if stored[0] != "[":
@@ -149,7 +142,7 @@ def names_from(stored: str) -> tuple[str, ...]:
 def thread_bounds(after: str | None) -> tuple[str, str]:
     """The lowest thread id to list, and the one not to list though it is not lower.
 
-    No id has a NUL or a lone surrogate, so that what is above such a text is above another, too.
+    No id has a NUL or a lone surrogate, so an id above such a text is above another, too.
     """
     if not after:
         return "", ""
@@ -190,8 +183,6 @@ _Number = Annotated[int, msgspec.Meta(ge=_LOWEST, le=_HIGHEST)]
 
 @prepared
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The fields as they are stored, texts escaped. The run's id is that of the row."""
-
     failure_class: FailureClass
     resumable: bool
     error_type: str
@@ -208,7 +199,7 @@ _DECODER = msgspec.json.Decoder(_Stored)
 
 
 def failure_to(failure: Failure) -> str:
-    """The text of a failure; ``OverflowError`` for a number that no other store would accept."""
+    """A failure's text; ``OverflowError`` for a number no other store accepts."""
     if not (_LOWEST <= failure.attempt <= _HIGHEST and _LOWEST <= failure.time <= _HIGHEST):
         raise OverflowError("a number in a failure has more than 64 bits")
     stored = _Stored(
@@ -236,7 +227,6 @@ def failure_to(failure: Failure) -> str:
 
 
 def failure_from(run_id: str, text: str) -> Failure:
-    """The failure as it was committed."""
     try:
         stored = _DECODER.decode(text)
     except msgspec.DecodeError:

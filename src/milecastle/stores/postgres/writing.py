@@ -1,6 +1,6 @@
-"""Batches as the values of the statements that write them.
+"""Batches as the values of the statements writing them.
 
-Values are binary, in the order of the parameters that the statement's file names. A number that no
+Values are binary, in the order of the parameters the statement's file names. A number no
 column can hold is a ``StoreError``, as it would be if the server refused it.
 """
 
@@ -76,7 +76,7 @@ _FIELDS = Entry.__struct_fields__
 
 
 def is_step(batch: Batch) -> bool:
-    """Whether a batch is one entry on top of others and nothing else."""
+    """True if a batch is exactly one entry on top of others."""
     return (
         len(batch.entries) == 1
         and batch.head > 0
@@ -85,14 +85,14 @@ def is_step(batch: Batch) -> bool:
 
 
 def is_results(batch: Batch) -> bool:
-    """Whether a batch is results under the head and nothing else."""
+    """True if a batch is only results under the head."""
     return bool(batch.results) and not (
         batch.entries or batch.runs or batch.failure or batch.manifest or batch.thread
     )
 
 
 def append_values(batch: Batch, same: bool) -> Values:
-    """A step, for ``append.sql``; ``same`` if its parent is known to have the same origin."""
+    """Values for ``append.sql``; ``same`` if the parent is known to have the same origin."""
     entry = batch.entries[0]
     parent_id = entry.parent_id
     return [
@@ -118,7 +118,6 @@ def append_values(batch: Batch, same: bool) -> Values:
 
 
 def append_many_values(batches: Sequence[Batch], same: Sequence[bool]) -> Values:
-    """A step of each of some threads, for ``append_many.sql``."""
     entries = [batch.entries[0] for batch in batches]
     parents = [_parent(entry) for entry in entries]
     origins = [origin_to(entry.run_id, entry.fingerprint) for entry in entries]
@@ -131,18 +130,16 @@ def append_many_values(batches: Sequence[Batch], same: Sequence[bool]) -> Values
 
 
 def keep_results_values(batch: Batch) -> Values:
-    """Results, for ``keep_results.sql``."""
     kept = _last_of_each(batch.results)
     return [*_key(batch.key), _INT8(batch.head), *_results(kept), _head_id(batch)]
 
 
 def hold_values(batch: Batch) -> Values:
-    """The thread of a batch, for ``hold_thread.sql``."""
     return [*_key(batch.key)[1:], HOLDING_TIME]
 
 
 def commit_values(batches: Sequence[Batch]) -> Values:
-    """Batches with any parts, of different threads, for ``commit.sql``."""
+    """Values for ``commit.sql``: batches with any parts, from different threads."""
     numbered = list(enumerate(batches, 1))
     manifests = [
         (number, *batch.manifest) for number, batch in numbered if batch.manifest is not None
@@ -177,7 +174,6 @@ def commit_values(batches: Sequence[Batch]) -> Values:
 
 
 def tag_values(batches: Sequence[Batch]) -> Values:
-    """What ``tags.sql`` needs besides ``commit_values`` of the same batches."""
     changes = [(n, batch.tags) for n, batch in enumerate(batches, 1) if batch.tags is not None]
     values: list[bytes] = []
     for tags in (
@@ -199,7 +195,6 @@ def _keys(batches: Sequence[Batch]) -> Values:
 
 
 def _head_id(batch: Batch) -> bytes:
-    """The id of the head that the writer knows; no id has no bytes."""
     return b"" if batch.head_id is None else id_to(batch.head_id)
 
 
@@ -208,7 +203,7 @@ def _parent(entry: Entry) -> bytes:
 
 
 class _Place(msgspec.Struct, frozen=True, gc=False):
-    """An entry among those of its batch: what it has of those before it.
+    """An entry among those of its batch: its relation to those before it.
 
     ``held``: how many up to this one leave the thread in its step. ``told``: which one tells its
     origin. ``parent`` and ``origin`` are empty if they are those of the entry before.
@@ -266,7 +261,6 @@ def _entries(
 
 
 def _last_of_each(results: Sequence[TaskResult]) -> Sequence[TaskResult]:
-    """Of several results of one task the last."""
     return list({result.task: result for result in results}.values())
 
 
@@ -290,7 +284,6 @@ def _names(names: tuple[str, ...]) -> bytes:
 
 
 def _runs(number: int, batch: Batch) -> Iterable[dict[str, Any]]:
-    """The newest record of each run of a batch, and the failure beside its run."""
     records = {run.run_id: _run_to(run) for run in batch.runs}
     for place, record in enumerate(records.values(), 1):
         record["place"] = place
@@ -304,7 +297,6 @@ def _runs(number: int, batch: Batch) -> Iterable[dict[str, Any]]:
 
 
 def record_to(run: RunRecord) -> str:
-    """A record, as JSON."""
     return msgspec.json.encode(_run_to(run)).decode()
 
 
@@ -328,7 +320,6 @@ def _run_to(run: RunRecord) -> dict[str, Any]:
 
 
 def owner_to(owner: Owner) -> str:
-    """A process, as JSON."""
     escaped = {
         name: escape(value) if isinstance(value, str) else value
         for name, value in msgspec.structs.asdict(owner).items()
@@ -337,7 +328,7 @@ def owner_to(owner: Owner) -> str:
 
 
 def _line(number: int, batch: Batch) -> dict[str, Any]:
-    """The thread's line in the index; if the writer does not give it, that of the last run."""
+    """The index row; without one from the writer, derived from the last run."""
     info = batch.thread or ThreadInfo.of(batch.runs[-1])
     return {
         "batch": number,

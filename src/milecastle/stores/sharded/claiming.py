@@ -2,13 +2,13 @@
 
 Rules:
 
-- A claim looks at every database, divides what it saw as ``milecastle.ports.fairness`` says, and
-  takes from each its part: of a tenant's lane those that were due first, wherever they are.
-- Limits are in every database, so that each says whether there are any. They are counted in the
+- A claim scans every database, divides the result as ``milecastle.ports.fairness`` says, and takes
+  from each its part: of a tenant's lane those that were due first, wherever they are.
+- Limits are in every database, so each says whether there are any. They are counted in the
   first one: a claim under limits keeps others from it while it counts and takes everywhere. If its
   process is suspended for longer than the server waits, it takes nothing.
-- A database that does not answer is left out. What it has running is counted as it was last seen.
-  If the first one does not answer, lanes that no limit covers are claimed, and others are not.
+- A database that does not answer is left out. Its running threads are counted as last seen.
+  If the first one does not answer, lanes no limit covers are claimed, and others are not.
 """
 
 from __future__ import annotations
@@ -42,15 +42,12 @@ _Name = tuple[str, str, int]
 
 
 class ShardedClaims:
-    """The claims of one map."""
-
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
         self._rotation = Rotation()
         self._running: dict[Database, tuple[int, Mapping[tuple[str, str], int]]] = {}
 
     def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
-        """Give due threads to a worker, shared among tenants, as far as limits allow."""
         name, most = escape(worker), min(limit, _MOST)
         asked = dict(self._rotation.lanes(escape(lane) for lane in lanes))
         if not asked or most <= 0:
@@ -63,7 +60,6 @@ class ShardedClaims:
     def _unlimited(
         self, worker: str, asked: Mapping[str, str], limit: int, looks: _Looks
     ) -> list[ThreadInfo]:
-        """Claim what was found."""
         found = _Found(asked, looks)
         taken = divide(limit, found.groups())
         lines = self._take(worker, self._parted(taken, found.sizes))
@@ -74,7 +70,7 @@ class ShardedClaims:
     def _limited(self, worker: str, asked: Mapping[str, str], limit: int) -> list[ThreadInfo]:
         """Claim while nobody else claims under limits, which are those of the first database.
 
-        What is to be taken is charged to rates beforehand. It is taken only if that is sure to be
+        Threads to be taken are charged to rates beforehand. It is taken only if that is sure to be
         before the server might have let others claim.
         """
         lines: list[ThreadInfo] = []
@@ -105,7 +101,6 @@ class ShardedClaims:
         return lines
 
     def _uncovered(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """The lanes that no limit covers, as the other databases know them."""
         others = self._databases.all[1:]
         known = self._databases.ask(ShardMember.limits, of=others) if others else {}
         limits: set[Limit] = {limit for some in known.values() for limit in some}
@@ -115,7 +110,6 @@ class ShardedClaims:
         return {lane: after for lane, after in asked.items() if graph_of(lane) not in graphs}
 
     def _count(self) -> Mapping[tuple[str, str], int]:
-        """How many threads have a worker, by lane and tenant; each is counted in one database."""
         marks = self._databases.ask(ShardMember.mark)
         for _ in range(_LOOKS):
             self._running |= self._databases.ask(ShardMember.running)
@@ -133,7 +127,6 @@ class ShardedClaims:
     def _parted(
         self, taken: Sequence[Group], sizes: Mapping[_Name, Mapping[Database, int]]
     ) -> _Shares:
-        """Each group as parts of databases: those that were due first, if not all are taken."""
         shares: dict[Database, list[Group]] = {}
         contested: dict[Database, list[Group]] = {}
         for group in taken:
@@ -147,7 +140,6 @@ class ShardedClaims:
         return shares
 
     def _first(self, contested: _Shares, taken: Sequence[Group]) -> _Shares:
-        """How many of the threads that were due first are in each database."""
         asked: dict[Database, Callable[[ShardMember], list[list[int]]]] = {
             database: methodcaller("first_due", groups) for database, groups in contested.items()
         }
@@ -167,8 +159,6 @@ class ShardedClaims:
     def _take(
         self, worker: str, shares: _Shares, until: Mapping[Database, int] | None = None
     ) -> list[ThreadInfo]:
-        """Give the parts to a worker. What a database gives too late is given back."""
-
         def unwanted(store: ShardMember, lines: Sequence[ThreadInfo]) -> None:
             for line in lines:
                 store.give_back(line.worker, line.key)
@@ -183,7 +173,7 @@ class ShardedClaims:
 
 
 class _Found:
-    """What is due in all databases: by group, and by lane in the order of tenants."""
+    """Due work in all databases: by group, and by lane in tenant order."""
 
     def __init__(self, asked: Mapping[str, str], looks: _Looks) -> None:
         self.sizes: dict[_Name, dict[Database, int]] = {}
@@ -201,7 +191,6 @@ class _Found:
         return Scan(order, min(filter(None, stops), default=""))
 
     def groups(self) -> list[Group]:
-        """Everything, in turn."""
         return [group for scan in self.scans.values() for group in scan.groups]
 
 

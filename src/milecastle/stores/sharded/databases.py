@@ -1,13 +1,13 @@
-"""The databases of a map: each is opened when it can be, and named in its errors.
+"""A map's databases: each is opened when it can be, and named in its errors.
 
 Rules:
 
-- A database that cannot be reached is tried again by the next call that needs it, a second later.
+- An unreachable database is tried again by the next call, a second later.
   Every other reason not to open it, such as another map, is an error of the whole store.
-- The databases say which of them has a shard. What this process knows of it may be old: then it is
+- The databases say which of them has a shard. This process's knowledge may be old: then it is
   refused, and asks all of them. If the database is down, it asks the others.
-- If two say that they have a shard, the one with the lower version was restored from an old backup.
-  It is refused, and with it the whole store: nobody knows what else it has lost.
+- If two say they have a shard, the one with the lower version was restored from an old backup.
+  It is refused, and with it the whole store: its other losses are unknown.
 - Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
 """
@@ -51,7 +51,7 @@ Unwanted = Callable[[ShardMember, T], object]
 
 
 class Database:
-    """One database of a map. ``check`` compares what it says of itself with the map."""
+    """One database in a map. ``check`` compares its own record with the map."""
 
     def __init__(self, name: str, url: str, check: Callable[[ShardMember], None]) -> None:
         self.name = name
@@ -66,7 +66,6 @@ class Database:
 
     @property
     def opened(self) -> ShardMember | None:
-        """Its store, if it was opened."""
         return self._store
 
     def _open(self) -> ShardMember:
@@ -88,7 +87,6 @@ class Database:
             return store
 
     def call(self, work: Callable[[ShardMember], T]) -> T:
-        """What a call of its store returns; ``Unavailable`` names the database."""
         try:
             if self._unreachable is not None:
                 self._check_reachable()
@@ -101,7 +99,6 @@ class Database:
             raise self.named(error) from error
 
     def _check_reachable(self) -> None:
-        """Of many that wait for a database in turn, only the first waits for long."""
         if self._closed:
             raise Unavailable("the store was closed")
         known = self._unreachable
@@ -110,16 +107,14 @@ class Database:
         self._unreachable = None
 
     def named(self, error: Unavailable) -> Unavailable:
-        """The error of its store, with its name."""
         return Unavailable(f"database '{self.name}' of the map: {error.message}")
 
     @property
     def is_late(self) -> bool:
-        """Whether it was asked too long ago, and has not answered yet; never after a fork."""
+        """True if it has not answered for too long; never after a fork."""
         return self.late is not None and self.late.is_alive()
 
     def note(self, error: StoreError | None) -> None:
-        """Report that it fails, or that it is back; once each."""
         if error is not None and not self._is_down:
             _log.warning("%s; the others are served", error)
         elif error is None and self._is_down:
@@ -127,7 +122,6 @@ class Database:
         self._is_down = error is not None
 
     def close(self) -> None:
-        """Close its store, if it was opened."""
         with self._lock:
             self._closed = True
             self._unreachable = None  # every call says from now on that it is closed
@@ -136,7 +130,7 @@ class Database:
 
 
 class _Question(Generic[T]):
-    """A call of one database on its own thread. ``unwanted`` gets an answer after ``leave``."""
+    """A call to one database on its own thread. ``unwanted`` gets an answer after ``leave``."""
 
     def __init__(
         self, database: Database, work: Callable[[ShardMember], T], unwanted: Unwanted[T] | None
@@ -166,7 +160,7 @@ class _Question(Generic[T]):
                 self._unwanted(self.database.opened or self.database.call(_itself), answer)
 
     def leave(self) -> bool:
-        """Do not wait for it any more; ``False`` if it is over."""
+        """Stop waiting for it; ``False`` if it is over."""
         with self._lock:
             self._is_left = not self.is_over.is_set()
             return self._is_left
@@ -177,7 +171,7 @@ def _itself(store: ShardMember) -> ShardMember:
 
 
 class Databases:
-    """All databases of a map, by name. The first one has the limits of claims."""
+    """All databases in a map, by name. The first one has the limits for claims."""
 
     def __init__(self, shards: ShardMap) -> None:
         self.map = shards
@@ -195,11 +189,10 @@ class Databases:
         return iter(self.all)
 
     def of(self, shard: int) -> Database:
-        """The database that has a shard."""
         return self._owners[shard]
 
     def routed(self, shard: int, work: Callable[[Database], T]) -> T:
-        """What the database of a shard answers; if the shard was moved, the one that has it now.
+        """A shard's database's answer; if the shard was moved, the new one's.
 
         ``work`` may be done twice: an answer that is lost in a database that is down may have moved
         with the shard.
@@ -216,19 +209,18 @@ class Databases:
         return work(self._owners[shard])
 
     def is_elsewhere(self, shard: int) -> bool:
-        """Whether a shard has left its database, which is down, without our knowing."""
+        """True if a shard has left its unreachable database without our knowing."""
         owner = self._owners[shard]
         with suppress(StoreError):
             self._locate(shard, [other for other in self.all if other is not owner])
         return self._owners[shard] is not owner
 
     def _locate(self, shard: int, among: Sequence[Database] | None = None) -> None:
-        """Ask databases for a shard; a move that was made and not noted is completed."""
+        """Ask databases for a shard; complete a move that was made and not noted."""
         found = self.ask(lambda store: store.placement(shard), of=among)
         self._settle({name: place for name, place in found.items() if place is not None})
 
     def _settle(self, found: Mapping[Database, Placement]) -> None:
-        """Take note of where databases say that a shard is."""
         here = [one for one, placement in found.items() if placement.state == "here"]
         if here:
             newest = max(here, key=lambda one: found[one].version)
@@ -249,9 +241,9 @@ class Databases:
                 return
 
     def each(self, work: Callable[[ShardMember], T]) -> list[T]:
-        """What each database answers, in their order; the error of the first that does not.
+        """Each database's answer, in order; the error of the first that does not answer.
 
-        No shard came or left meanwhile, so that each thread is in one answer.
+        No shard came or left meanwhile, so each thread is in one answer.
         """
         if len(self.all) == 1:
             return [self.all[0].call(work)]
@@ -280,7 +272,7 @@ class Databases:
         of: Sequence[Database] | None = None,
         unwanted: Unwanted[T] | None = None,
     ) -> dict[Database, T]:
-        """What the databases answer in time; the error of one of them if none does."""
+        """Answers in time; one database's error if none answers."""
         asked = self.all if of is None else of
         return self.ask_each(dict.fromkeys(asked, work), unwanted=unwanted)
 
@@ -292,7 +284,7 @@ class Databases:
         tolerated: type[StoreError] = StoreError,
         patience: float = _PATIENCE,
     ) -> dict[Database, T]:
-        """As ``ask``, with a question for each database. What is not tolerated is raised."""
+        """Like ``ask``, with one question per database. Other errors are raised."""
         if len(self.all) == 1:
             return {database: database.call(work) for database, work in works.items()}
         errors: dict[Database, StoreError] = {}
@@ -324,12 +316,10 @@ class Databases:
         return answers
 
     def open(self) -> None:
-        """Open what can be reached; ``Unavailable`` if nothing can."""
         each = dict.fromkeys(self.all, _itself)
         self.ask_each(each, tolerated=Unavailable, patience=_PATIENCE_AT_FIRST)
 
     def _check(self, store: ShardMember) -> None:
-        """Refuse a database that does not say of itself what the map says of it."""
         member, shards = store.member, self.map
         if member.name != store.name:
             raise self._other(store, f"it says that it is '{member.name}'")
@@ -344,7 +334,6 @@ class Databases:
         self._learn(store)
 
     def _learn(self, store: ShardMember) -> None:
-        """Take note of the shards that were moved since the file was written."""
         own = self._named[store.name]
         with self._lock:
             others = {one: other for one, other in self._checked.items() if one is not own}
@@ -371,7 +360,6 @@ class Databases:
         )
 
     def close(self) -> None:
-        """Close every database."""
         for database in self.all:
             database.close()
 
@@ -379,7 +367,6 @@ class Databases:
 def _refuse_restored(
     older: Database, said: Placement | None, newest: Database, placement: Placement
 ) -> None:
-    """Refuse a database that says now that it has a shard which another got by a later move."""
     if said is not None and said.state == "here":
         raise StoreError(
             f"database '{older.name}' of the map was restored from a backup that is too old: it "

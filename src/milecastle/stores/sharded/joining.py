@@ -1,9 +1,9 @@
-"""The databases of a map, without opening the store: migrating, checking and initialising them.
+"""A map's databases, without opening the store: migrating, checking and initialising them.
 
 ``initialise`` writes into each database which map it belongs to and which shards it has. Nothing
 else does, and a store that is opened compares it: a database at a changed URL does not join by
-itself. It may be run again: if it was interrupted, it does what is missing; in a map that is in use
-it adds databases that have no shards yet, and no others.
+itself. It may be run again: if it was interrupted, it does the rest; in a map in use it
+adds databases with no shards yet, and no others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VERDICTS: Sequence[CheckVerdict] = ("ok", "warning", "failed")
 
 
 def entered(stack: ExitStack, name: str, url: str) -> Connection:
-    """A connection to a database until the stack ends; ``Unavailable`` names the database."""
+    """A connection until the stack ends; ``Unavailable`` names the database."""
     try:
         return stack.enter_context(connect(parse(url)))
     except Unavailable as error:
@@ -49,26 +49,23 @@ def entered(stack: ExitStack, name: str, url: str) -> Connection:
 
 
 class MapServers:
-    """The servers of all databases of a map: a store that need not be open."""
+    """Servers for a map's databases: a store that need not be open."""
 
     def __init__(self, shards: ShardMap) -> None:
         self.map = shards
         self._servers = {name: PostgresServer(url) for name, url in sorted(shards.urls.items())}
 
     def pending_migrations(self) -> Pending:
-        """The lowest version of a schema, and the SQL that is missing in each database."""
         found = {name: server.pending_migrations() for name, server in self._servers.items()}
         sql = [f"-- database {name}\n{one.sql}" for name, one in found.items() if one.sql]
         lowest = min(one.version for one in found.values())
         return Pending(version=lowest, latest=LATEST, sql="".join(sql))
 
     def migrate(self) -> str:
-        """Apply the missing migrations in each database; return their SQL."""
         done = {name: server.migrate() for name, server in self._servers.items()}
         return "".join(f"-- database {name}\n{sql}" for name, sql in done.items() if sql)
 
     def examine(self) -> tuple[Check, ...]:
-        """What the servers say of themselves: of each check the worst verdict."""
         checks: dict[str, list[tuple[str, Check]]] = {}
         for name, server in self._servers.items():
             for check in server.examine():
@@ -77,14 +74,13 @@ class MapServers:
 
 
 def _together(each: Sequence[tuple[str, Check]]) -> Check:
-    """The same check of several databases as one."""
     worst = max((check for _, check in each), key=lambda check: _VERDICTS.index(check.verdict))
     found = "; ".join(f"{name}: {check.found}" for name, check in each)
     return msgspec.structs.replace(worst, found=found)
 
 
 def initialise(shards: ShardMap) -> Sequence[str]:
-    """Write the placements of a map into its databases; the names of those that were written."""
+    """Write a map's placements into its databases; return the names of those written."""
     found = {name: _prepared(shards, name) for name in shards.urls}
     known = {name: member for name, member in found.items() if member is not None}
     ids = {member.id for member in known.values()} or {str(uuid4())}
@@ -112,7 +108,6 @@ def initialise(shards: ShardMap) -> Sequence[str]:
 
 
 def _prepared(shards: ShardMap, name: str) -> Membership | None:
-    """The membership of a database, which is migrated; refused if it does not fit the map."""
     address = parse(shards.urls[name])
     with ExitStack() as stack:
         connection = entered(stack, name, shards.urls[name])
@@ -140,7 +135,7 @@ def _join(shards: ShardMap, name: str, member: Membership) -> None:
 
 
 def _copy_limits(shards: ShardMap, known: str, name: str) -> None:
-    """Limits are in every database, and counted in the first: which may be the new one now."""
+    """Copy limits to every database; the first one counts them, and may be new."""
     here, there = parse(shards.urls[known]), parse(shards.urls[name])
     with ExitStack() as stack:
         old = entered(stack, known, shards.urls[known])

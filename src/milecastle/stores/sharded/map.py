@@ -12,8 +12,8 @@
     "0-511" = "a"
     "512-1023" = "b"
 
-Every shard is given to one database, once. Nothing is guessed: what is missing, doubled or unknown
-is refused. No error repeats a URL, because a password may be in it.
+Every shard is given to one database, once. Nothing is guessed: missing, doubled or unknown shards
+are refused. No error repeats a URL, because a password may be in it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HIGHEST = 2**31 - 1
 
 
 class ShardMap(msgspec.Struct, frozen=True):
-    """A map as its file has it. ``urls`` by the names of databases, ``owners`` by shard."""
+    """A map file. ``urls`` by database name, ``owners`` by shard."""
 
     file: str
     version: int
@@ -50,12 +50,11 @@ class ShardMap(msgspec.Struct, frozen=True):
     owners: tuple[str, ...]
 
     def shards_of(self, name: str) -> frozenset[int]:
-        """The shards of one database."""
         return frozenset(shard for shard, owner in enumerate(self.owners) if owner == name)
 
 
 def read_map(path: str | os.PathLike[str]) -> ShardMap:
-    """Read a map; ``InvalidRequest`` says what is wrong in it."""
+    """Read a map; ``InvalidRequest`` explains a mistake in it."""
     file = os.fspath(path)
     document = _parsed(file)
     for key in document.keys() - set(_KEYS):

@@ -3,24 +3,24 @@
 There is one commit point, at the source. Rules:
 
 - A move has a number, drawn by chance. The source, which has the shard ('here'), notes the number;
-  while its row is locked for that, the destination notes the same number ('arriving'), if it says
-  what it said before. So a later move ends an earlier one at both, and no earlier one comes late.
-- Rows are written to, and deleted from, the destination only in transactions that hold its row and
-  find the number of the move there. What an earlier move left behind is deleted first.
+  while its row is locked for that, the destination notes the same number ('arriving'), if its state
+  has not changed. So a later move ends an earlier one at both, and no earlier one comes late.
+- Rows are written to, and deleted from, the destination only in transactions holding its row and
+  find the number of the move there. Leftovers of an earlier move are deleted first.
 - The switch is one transaction at the source. It locks the row, which waits for writers under way
-  and lets new ones wait, copies what is still missing, finds 'arriving' with its number at the
-  destination, and sets 'moved'. Until it commits, nothing has happened; if the mover dies, the
-  server ends the transaction and the source serves on.
+  and lets new ones wait, copies the rest, finds 'arriving' with its number at the destination, and
+  sets 'moved'. Until it commits, nothing has happened; if the mover dies, the server ends the
+  transaction and the source serves on.
 - Whoever has seen 'moved' with a number may turn 'arriving' with that number into 'here'.
-- Deleting at the source comes last, in transactions that find 'moved' with the number of the move.
+- Deleting at the source comes last, in transactions finding 'moved' with the number of the move.
 - While writers wait, no statement may take longer than ``_PATIENCE``, nor all of them together, nor
   may the mover be silent for longer: then the switch is undone, and tried again.
-- What a move commits is on disk before the next step, whatever the server is set to.
+- A move's commits are on disk before the next step, whatever the server is set to.
 
-What is copied again: threads whose newest entry, line or results the source has written since a
-moment before they were read, by the transaction ids of rows. Whatever else changes a thread writes
-its line as well; if that was not written, only entries that were added are copied. At the switch
-nobody writes, so that nothing is missed.
+Copied again: threads whose newest entry, index row or results the source has written since a moment
+before they were read, by the transaction ids of rows. Whatever else changes a thread writes its
+line as well; if that was not written, only entries that were added are copied. At the switch nobody
+writes, so nothing is missed.
 """
 
 from __future__ import annotations
@@ -81,16 +81,14 @@ _Page = Mapping[str, list[Any]]
 
 
 class Superseded(StoreError):
-    """Another move of the same shard has begun, and this one has ended."""
+    """Another move of this shard has begun, and this one has ended."""
 
 
 class _Slow(Exception):
-    """Writers have waited for long enough."""
+    """Writers have waited long enough."""
 
 
 class _Side:
-    """A database that takes part in a move."""
-
     def __init__(self, name: str, url: str, connection: Connection) -> None:
         self.name = name
         self.address = parse(url)
@@ -98,7 +96,6 @@ class _Side:
         self.connection = connection
 
     def check(self) -> str:
-        """The id of its map; refused if it is not this database, or does not show all its rows."""
         check_server(self.connection, self.address)
         member = None
         if version_of(self.connection, self.schema) == LATEST:
@@ -126,7 +123,7 @@ class _Side:
 def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda name: None) -> bool:
     """Move a shard to the database of this name; ``False`` if it is there already.
 
-    Run again after it was interrupted, it completes what was made, or begins anew. A shard that is
+    Run again after an interruption, it completes the move, or begins again. A shard that is
     there already stays: a move to elsewhere is ended, and its copy deleted.
     """
     if to not in shards.urls:
@@ -138,7 +135,6 @@ def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda na
 
 
 def _sides(stack: ExitStack, shards: ShardMap) -> Mapping[str, _Side]:
-    """The databases of a map, each checked."""
     sides = {name: _Side(name, url, entered(stack, name, url)) for name, url in shards.urls.items()}
     if len({side.check() for side in sides.values()}) > 1:
         raise StoreError(f"the databases of {shards.file} belong to different maps: check the URLs")
@@ -157,7 +153,6 @@ class _Move:
         self._columns: dict[str, sql.Composed] = {}
 
     def run(self) -> bool:
-        """Move, and clean up; also what an earlier move left to be done."""
         source = self._source()
         is_moved = source is not self._target
         if is_moved:
@@ -174,7 +169,6 @@ class _Move:
         return is_moved
 
     def _source(self) -> _Side:
-        """The database that has the shard; a switch that was made is completed."""
         places = {name: side.placement(self._shard) for name, side in self._sides.items()}
         here = [name for name, place in places.items() if place and place.state == "here"]
         if len(here) > 1:
@@ -215,7 +209,7 @@ class _Move:
             self._step("noted")
 
     def _noted(self, source: _Side) -> Sequence[tuple[Any, ...]]:
-        """Note the move at the source, which ends every earlier one; its version, if it is that."""
+        """Note the move at the source, ending every earlier one; return its version."""
         to = self._target.name
         return source.run("move_begin", shard=self._shard, move=self._number, to=to)
 
@@ -227,7 +221,7 @@ class _Move:
 
     @contextmanager
     def _holding(self, side: _Side, state: str) -> Generator[None]:
-        """A transaction during which nobody else moves the shard; short, if writers wait."""
+        """A transaction in which nobody else moves the shard; short, if writers wait."""
         with side.connection.transaction():
             side.connection.execute(_DURABLE if self._until is None else _BRIEF)
             self._check_time()
@@ -240,7 +234,6 @@ class _Move:
             raise _Slow
 
     def _delete(self, side: _Side, state: str) -> None:
-        """Delete the shard's threads, where they are left over."""
         found = side.run("move_threads", shard=self._shard)
         for page in _paged(found):
             self._step(f"delete {state}")
@@ -248,17 +241,14 @@ class _Move:
                 self._remove(side, page)
 
     def _remove(self, side: _Side, page: _Page) -> list[int]:
-        """The seqs up to which entries stay: 0 for threads that are taken as a whole."""
         return [after for (after,) in side.run("move_remove", shard=self._shard, **page)]
 
     def _copy(self, source: _Side) -> None:
-        """Copy everything, then what has changed meanwhile."""
         self._since = _moment(source)
         self._copy_threads(source, source.run("move_threads", shard=self._shard))
         self._catch_up(source)
 
     def _catch_up(self, source: _Side) -> None:
-        """Copy what has changed since everything was last copied, until that is little."""
         for _ in range(_ROUNDS):
             since, self._since = self._since, _moment(source)
             changed = self._changed(source, since)
@@ -268,11 +258,10 @@ class _Move:
         self._number_inputs()
 
     def _changed(self, source: _Side, since: str) -> Sequence[tuple[Any, ...]]:
-        """The threads that may differ at the destination; nobody else writes there."""
         return source.run("move_changed", shard=self._shard, since=since)
 
     def _copy_threads(self, source: _Side, threads: Sequence[tuple[Any, ...]]) -> None:
-        """Put what the source has of these threads in the place of what the destination has.
+        """Replace these threads at the destination by the source's.
 
         Unless writers wait, a page is read as of one moment.
         """
@@ -314,7 +303,6 @@ class _Move:
         return self._columns[table]
 
     def _copy_manifests(self, source: _Side, tenants: Sequence[str]) -> None:
-        """Those of the tenants that the destination does not have; they never change."""
         self._check_time()
         known = self._target.run("move_known_manifests", tenants=tenants)
         of, fingerprints = [list(each) for each in zip(*known, strict=True)] or ([], [])
@@ -326,7 +314,6 @@ class _Move:
             self._target.run("move_keep_manifests", **dict(zip(names, columns, strict=True)))
 
     def _switch(self, source: _Side) -> None:
-        """Copy the rest while writers wait, and let the source say that the shard has moved."""
         for _ in range(_ATTEMPTS):
             try:
                 if self._switched(source):
@@ -369,11 +356,10 @@ class _Move:
         return True
 
     def _behind(self) -> int:
-        """By how much inputs that were moved are ahead of the destination's next number."""
         return int(self._target.run("move_behind", name=self._target.schema)[0][0])
 
     def _number_inputs(self) -> None:
-        """Let inputs that are enqueued at the destination come behind those that were moved.
+        """Let inputs enqueued at the destination come behind those that were moved.
 
         Whoever enqueues there waits, and not for long.
         """
@@ -386,7 +372,7 @@ class _Move:
             connection.execute(number)
 
     def _clean(self) -> None:
-        """Delete what is left over: where the shard moved away, or where a move was given up."""
+        """Delete leftovers: where the shard moved away, or where a move was given up."""
         for side in self._sides.values():
             place = side.placement(self._shard)
             if place is None or place.move is None or place.state == "here":
@@ -399,7 +385,7 @@ class _Move:
             side.run("move_clean", shard=self._shard, move=place.move)
 
     def _ended(self, side: _Side, move: int) -> bool:
-        """End a move to this database, unless it is the last one that the source has noted.
+        """End a move to this database, unless it is the last one the source has noted.
 
         The source is locked meanwhile: it cannot switch, and never will by that move.
         """
@@ -414,7 +400,6 @@ class _Move:
 
 
 def _moment(source: _Side) -> str:
-    """Before it, everything that is visible was written."""
     row = source.connection.execute(
         b"SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text"
     ).fetchone()

@@ -14,17 +14,15 @@ __all__ = ["Shards", "open_url", "shards_of", "unopened"]
 
 
 def open_url(url: str) -> ShardedStore:
-    """Open the databases of the map at a URL."""
     return ShardedStore(_path(url))
 
 
 def unopened(url: str) -> MapServers:
-    """The servers of the map at a URL, without opening the store."""
+    """The map's servers at a URL, without opening the store."""
     return MapServers(read_map(_path(url)))
 
 
 def shards_of(url: str) -> Shards:
-    """The shards of the map at a URL."""
     return Shards(read_map(_path(url)))
 
 
@@ -34,7 +32,7 @@ def _path(url: str) -> str:
 
 
 class Shards:
-    """The shards of a map, to be initialised and moved."""
+    """A map's shards, to be initialised and moved."""
 
     def __init__(self, shards: ShardMap) -> None:
         self._map = shards
@@ -48,5 +46,4 @@ class Shards:
         return ((number, move_shard(self._map, number, to)) for number in numbers)
 
     def plan(self, seconds: float) -> Sequence[PlannedMove]:
-        """Moves that would make the databases about equally large and busy."""
         return plan_moves(self._map, seconds=seconds)

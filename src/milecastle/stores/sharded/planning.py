@@ -1,7 +1,7 @@
-"""Which shards to move: from what each has, and from what is written to it.
+"""Shards to move, by size and by write rate.
 
 A shard weighs its part of all entries and, if rates were measured, its part of all that was written
-meanwhile, both alike. A plan moves the shard that makes the two databases with the most and the
+meanwhile, both alike. A plan moves the shard making the two databases with the most and the
 least most equal, and so on.
 """
 
@@ -30,7 +30,7 @@ _Counts = Mapping[str, Mapping[int, int]]
 
 
 class PlannedMove(msgspec.Struct, frozen=True):
-    """A move that makes databases more equal. ``rate``: entries that are written a second."""
+    """A move that balances databases. ``rate``: entries written per second."""
 
     shard: int
     source: str
@@ -46,7 +46,7 @@ def plan_moves(
     most: int = 20,
     wait: Callable[[float], object] = sleep,
 ) -> list[PlannedMove]:
-    """Moves that make the databases of a map about equally large and busy.
+    """Moves making the databases of a map about equally large and busy.
 
     Rates are measured over so many ``seconds``; if these are 0, sizes decide alone.
     """
@@ -72,7 +72,6 @@ def _counted(shards: ShardMap) -> _Counts:
 
 
 def _planned(before: _Counts, after: _Counts, seconds: float, most: int) -> list[PlannedMove]:
-    """A shard that was moved meanwhile, or whose threads were deleted, counts as idle."""
     rates = {
         name: {
             shard: max(0, count - before[name].get(shard, count)) for shard, count in own.items()

@@ -4,7 +4,7 @@ Rules:
 
 - A claim changes the line of a thread in the index, and writes its checksum again.
 - Nothing is written unless something was found to write: the caller reads first, because a read
-  does not wait for the lock that writers share.
+  does not wait for the lock writers share.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ _SECOND = 1_000_000
 def waiting(
     transaction: Transaction, lanes: Sequence[str], now: int, limit: int
 ) -> list[ThreadRow]:
-    """The threads of these lanes that are due, those that were due first first."""
     each = [
         _rows(transaction, "due_threads", (write_text(lane), now, limit)) for lane in set(lanes)
     ]
@@ -88,7 +87,6 @@ def shared(
     rotation: Rotation,
     rooms: Rooms | None,
 ) -> list[ThreadRow]:
-    """What a claim gets of the threads that are due, those that were due first first."""
     front = waiting(transaction, lanes, now, limit + 1)
     if len(front) <= limit and rooms is None:
         return front
@@ -125,7 +123,7 @@ def _scan(
     shut: frozenset[str],
     visits: int,
 ) -> Scan:
-    """The groups of a lane where something is due, behind a tenant; not of tenants in ``shut``."""
+    """A lane's groups with due work after a tenant, except tenants in ``shut``."""
     found: list[Group] = []
     tenant, row = (
         after,
@@ -171,7 +169,6 @@ def claim(
     limit: int,
     rotation: Rotation,
 ) -> list[ThreadInfo]:
-    """Give due threads to a worker, shared among tenants, as far as limits allow."""
     meters = [meter.at(now) for meter in limits(transaction)]
     rooms = Rooms(meters, _running(transaction)) if meters else None
     found = shared(transaction, lanes, now, limit, rotation, rooms)
@@ -182,13 +179,11 @@ def claim(
 
 
 def limits(transaction: Transaction) -> list[Meter]:
-    """The limits, with what was used of their rates."""
     with transaction.reading("limits"):
         return [meter_of(checked(row)) for row in transaction.all("limits", ())]
 
 
 def set_limit(transaction: Transaction, limit: Limit) -> None:
-    """Set a limit, or remove it if it limits nothing."""
     known = [meter for meter in limits(transaction) if _scope(meter.limit) == _scope(limit)]
     if limit.is_empty:
         transaction.run("drop_limit", (write_text(limit.graph), limit.tenant))
@@ -207,12 +202,11 @@ def _running(transaction: Transaction) -> dict[tuple[str, str], int]:
 
 
 def claimed(transaction: Transaction, worker: str) -> list[ThreadRow]:
-    """The threads that a worker has."""
     return _rows(transaction, "claimed_threads", (write_text(worker),))
 
 
 def give_back(transaction: Transaction, worker: str, key: ThreadKey, due_at: int) -> bool:
-    """Make a thread due at a time; ``False`` if the worker has it not."""
+    """Make a thread due at a time; ``False`` if the worker does not have it."""
     thread = transaction.thread(key)
     if thread is None or thread.info is None or not worker or thread.info.worker != worker:
         return False
@@ -221,7 +215,7 @@ def give_back(transaction: Transaction, worker: str, key: ThreadKey, due_at: int
 
 
 def take_from(transaction: Transaction, worker: str, due_at: int) -> int:
-    """Make all threads of a worker due at a time; how many these were."""
+    """Make all of a worker's threads due at a time; return their number."""
     found = claimed(transaction, worker)
     for thread in found:
         _put(transaction, thread, worker="", due_at=due_at)
@@ -229,7 +223,7 @@ def take_from(transaction: Transaction, worker: str, due_at: int) -> int:
 
 
 def gone(transaction: Transaction, least: tuple[int, int | None]) -> list[str]:
-    """The workers that have a thread and were silent for too long, by now and a limit, or theirs.
+    """The workers with a thread and were silent for too long, by now and a limit, or theirs.
 
     Each worker is looked up once, however many threads it has.
     """
@@ -248,7 +242,7 @@ def _claimants(transaction: Transaction) -> Iterator[Any]:
 
 
 def overdue(transaction: Transaction, least: int) -> list[str]:
-    """The lanes that have a thread which was due before this time."""
+    """Lanes with a thread due before this time."""
     found: list[str] = []
     row = transaction.one("next_lane", ("",))
     while row is not None:
@@ -267,7 +261,7 @@ def same_run(
     *,
     known: bool,
 ) -> str | None:
-    """The id of the run that is in the thread already: this one, or one of the same key."""
+    """Id of an existing run: this one, or one with the same key."""
     if thread is None:
         return None
     run = None if known else transaction.run_record(thread, record.run_id)
@@ -279,7 +273,7 @@ def same_run(
 def enqueue(
     transaction: Transaction, found: Lookup, record: RunRecord, mark: str, payload: bytes, now: int
 ) -> str:
-    """Let an input wait until its thread is free; the id of the run that it starts."""
+    """Queue an input until its thread is free; return its run's id."""
     thread = found.thread
     if thread is None or thread.info is None or not thread.info.lane:
         refuse_no_lane(record.key)
@@ -296,13 +290,12 @@ def enqueue(
 
 
 def inputs(transaction: Transaction, key: ThreadKey, limit: int) -> list[WaitingInput]:
-    """The inputs that wait, in their order."""
     thread = transaction.thread(key)
     return [] if thread is None else [one for _, one in _input_rows(transaction, thread, limit)]
 
 
 def with_next_input(found: Lookup, batch: Batch) -> Batch:
-    """The batch, with a line that is due if it leaves the thread free for a waiting input."""
+    """The batch, with a due index row if it frees the thread for a waiting input."""
     thread = found.thread
     if batch.thread is None or thread is None or thread.info is None:
         return batch
@@ -313,7 +306,6 @@ def with_next_input(found: Lookup, batch: Batch) -> Batch:
 def _input_rows(
     transaction: Transaction, thread: ThreadRow, limit: int
 ) -> list[tuple[int, WaitingInput]]:
-    """Waiting inputs, with the ids of their rows."""
     found: list[tuple[int, WaitingInput]] = []
     with transaction.reading(f"inputs, thread '{thread.key}'"):
         for row in transaction.all("inputs", (thread.origin, thread.last, limit)):
@@ -324,7 +316,6 @@ def _input_rows(
 
 
 def workers(transaction: Transaction, now: int) -> list[WorkerInfo]:
-    """All workers, with how many threads each has."""
     found: list[WorkerInfo] = []
     with transaction.reading("workers"):
         for row in transaction.all("workers", ()):
@@ -335,14 +326,12 @@ def workers(transaction: Transaction, now: int) -> list[WorkerInfo]:
 
 
 def due_in(transaction: Transaction, lanes: Sequence[str], now: int) -> float | None:
-    """In how many seconds a thread of these lanes is due."""
     rows = [transaction.one("first_due", (write_text(lane),)) for lane in lanes if lane]
     first = min((row[0] for row in rows if row is not None), default=None)
     return None if first is None else (first - now) / _SECOND
 
 
 def depths(transaction: Transaction, now: int) -> list[LaneDepth]:
-    """How much is in each lane, by lane and tenant."""
     return [
         LaneDepth(
             lane=read_text(lane),

@@ -1,8 +1,8 @@
-"""Connections to one file: one that writes, under a lock, and a few that read.
+"""Connections to one file: a writer, under a lock, and a few readers.
 
 Rules:
 
-- A reader is borrowed for one read and given back. None is held while a caller iterates, so that no
+- A reader is borrowed for one read and given back. None is held while a caller iterates, so no
   call waits for a reader, and the write-ahead log can always be checkpointed.
 - After a failed write or fsync the writer is poisoned: every later write fails until the store
   is reopened.
@@ -43,18 +43,17 @@ DRIVER_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 
 def _code(error: BaseException) -> int | None:
-    """The primary result code; ``None`` for errors of the driver itself."""
     extended = getattr(error, "sqlite_errorcode", None)
     return None if extended is None else extended & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another process held a lock for too long."""
+    """True if another process held a lock for too long."""
     return _code(error) in _BUSY
 
 
 def poisons(error: BaseException) -> bool:
-    """Whether the connection must not be used for writing any more.
+    """True if the connection must no longer be used for writing.
 
     After a failed write or fsync the state of the disk is unknown; trying again may succeed
     without anything having been saved.
@@ -65,7 +64,7 @@ def poisons(error: BaseException) -> bool:
 def translate(error: Exception, path: str, timeout: float) -> StoreError:
     """The error to raise instead of one of ``DRIVER_ERRORS``.
 
-    A constraint that fails here is damage: callers that expect a conflict check for it before.
+    A constraint that fails here is damage: callers expecting a conflict check for it before.
     """
     if is_busy(error):
         return Unavailable(
@@ -89,10 +88,10 @@ class Ahead:
     A sync of a file that has grown writes the file's new length too, and takes about twice as long
     as one of a file that was only overwritten. SQLite overwrites its log from the start after each
     checkpoint; until then each commit makes it longer. So a writer makes it longer in larger
-    pieces: it begins a transaction that is larger than the cache, so that its pages go to the log,
-    and rolls it back. What is laid out belongs to no transaction, and the next commits take its
-    place. Room is made only after a commit has succeeded, failing to make it fails nothing, and the
-    log is never made longer than it would become before SQLite's own checkpoint.
+    pieces: it begins a transaction that is larger than the cache, so its pages go to the log, and
+    rolls it back. The new pages belong to no transaction, and the next commits take their place.
+    Room is made only after a commit has succeeded, failing to make it fails nothing, and the log is
+    never made longer than it would become before SQLite's own checkpoint.
 
     ``until`` is how many commits may still be made before ``make_room`` is to be called.
     """
@@ -103,7 +102,7 @@ class Ahead:
         self.until = _OFTEN
 
     def make_room(self, cursor: sqlite3.Cursor) -> None:
-        """Extend the log again if it grew since the last check."""
+        """Extend the log if it grew since the last check."""
         self.until = _OFTEN
         length = self._file.stat().st_size
         if self._length < length < _MOST:
@@ -131,7 +130,6 @@ _left_behind: list[object] = []
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection that starts no implicit transactions and verifies what it reads."""
     connection = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, check_same_thread=False
     )
@@ -140,7 +138,7 @@ def connect(path: str, timeout: float) -> sqlite3.Connection:
 
 
 class Connections:
-    """The connections of one store in one process; ``first`` becomes the one that writes."""
+    """One store's connections in one process; ``first`` becomes the writer."""
 
     def __init__(
         self, path: str, synchronous: Synchronous, timeout: float, first: sqlite3.Connection
@@ -170,7 +168,7 @@ class Connections:
         self._lending.wait_for(lambda: self._lent == 0, PATIENCE)
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Let calls begin again; a child leaves every connection and lock behind, untouched."""
+        """Let calls begin again; a child leaves every connection and lock untouched."""
         if in_child:
             _left_behind.append((self._writer, self._readers))
             self._begin(None)
@@ -186,7 +184,7 @@ class Connections:
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Cursor, None, None]:
-        """An exclusive write transaction; it is committed with the block, or rolled back."""
+        """An exclusive write transaction; committed with the block, or rolled back."""
         with self._writing:
             cursor = self._ready or self._open_writer()
             try:
@@ -220,7 +218,7 @@ class Connections:
     def reading(self, *, whole: bool = True) -> Generator[sqlite3.Cursor, None, None]:
         """A transaction that sees one state of the file; if not ``whole``, one per statement.
 
-        A statement that is read to its end is a transaction of its own.
+        A statement read to its end is a transaction of its own.
         """
         connection = self._borrow()
         is_sound = False
@@ -240,7 +238,7 @@ class Connections:
             self._give_back(connection, is_sound)
 
     def _open_writer(self) -> sqlite3.Cursor:
-        """The cursor of the connection that writes, if it may; to be called under its lock."""
+        """The writer's cursor, if it may write; call with its lock held."""
         if self._closed or self._poison:
             self.check_open()
             raise WritesRefused(
@@ -262,7 +260,6 @@ class Connections:
         return cursor
 
     def close(self) -> None:
-        """Close every connection; those that are lent are closed when they come back."""
         with self._writing, self._lending:
             self._closed = True
             for connection in self._readers:
@@ -280,7 +277,7 @@ class Connections:
             writer.connection.close()
 
     def _borrow(self) -> sqlite3.Connection | None:
-        """An idle reader, if there is one. It must always be given back."""
+        """An idle reader, if any. It must always be given back."""
         with self._lending:
             self.check_open()
             self._lent += 1
@@ -303,7 +300,6 @@ class Connections:
                 connection.close()
 
     def _look_ahead(self, ahead: Ahead, cursor: sqlite3.Cursor) -> None:
-        """Occasionally extend the log for the next commits. Commits are not affected."""
         ahead.until -= 1
         if ahead.until:
             return

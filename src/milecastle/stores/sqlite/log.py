@@ -50,10 +50,10 @@ LastEntry = tuple[str, str | bytes, int]
 
 
 class Known(msgspec.Struct):
-    """What a store remembers of a thread between two calls; none of it ever changes on disk.
+    """A store's memory of a thread between two calls; none of it ever changes on disk.
 
-    ``has_results`` says that there may be results to remove; a wrong value is harmless.
-    ``last`` is the newest entry that this store wrote; others may have written since.
+    ``has_results`` says there may be results to remove; a wrong value is harmless.
+    ``last`` is the newest entry this store wrote; others may have written since.
     """
 
     id: int
@@ -63,11 +63,9 @@ class Known(msgspec.Struct):
     last: LastEntry | None = None
 
     def with_last(self, last: LastEntry) -> Known:
-        """The same with another last entry, which may not be committed yet."""
         return Known(self.id, self.origins, self.numbers, self.has_results, last)
 
     def note(self, number: int, origin: RunAndGraph) -> None:
-        """Remember an origin under its number."""
         self.origins[number] = origin
         self.numbers[origin] = number
 
@@ -75,7 +73,7 @@ class Known(msgspec.Struct):
 def glance(
     transaction: Transaction, key: ThreadKey, known_of: Callable[[ThreadRow], Known]
 ) -> tuple[Opened | None] | None:
-    """The chain of the head and the record of its run, if two statements are enough; else ``None``.
+    """The head's chain and its run's record, if two statements are enough; else ``None``.
 
     They are if the chain has no rollup, the thread has no results and nothing is damaged. Entries
     never change: that the second statement may see a later state makes no difference, unless the
@@ -108,19 +106,15 @@ def glance(
 
 
 class ThreadLog:
-    """One thread, in one transaction."""
-
     def __init__(self, transaction: Transaction, thread: ThreadRow, known: Known) -> None:
         self._transaction = transaction
         self._thread = thread
         self._known = known
 
     def place(self, seq: int) -> str:
-        """The location of an entry, for messages."""
         return f"entries, thread '{self._thread.key}', seq {seq}"
 
     def newest(self) -> Entry | None:
-        """The head, without its payload."""
         thread = self._thread
         below = self._neighbour("bare_entries_down", (thread.last, 0, 1))
         head = below if below and below[_ID] > thread.origin else None
@@ -134,7 +128,6 @@ class ThreadLog:
         return self._entry(head) if head else None
 
     def entry(self, seq: int) -> Entry:
-        """An entry that must exist."""
         return self._entry(self._row(seq))
 
     def short_chain(self, head: Row) -> tuple[Entry, ...] | None:
@@ -151,7 +144,6 @@ class ThreadLog:
         return None
 
     def chain(self, seq: int) -> list[Entry]:
-        """The chain of an entry that must exist, oldest first."""
         row = self._row(seq)
         rows = [row]
         if row[KIND] == DELTA:
@@ -168,7 +160,6 @@ class ThreadLog:
         return [self._entry(row) for row in reversed(rows)]
 
     def results(self, head: int) -> list[TaskResult]:
-        """The current results, the last of each task."""
         thread, newest = self._thread, self._newest_result(head)
         self._known.has_results = newest is not None
         if newest is None or not self._is_held(newest[1], head):
@@ -186,7 +177,6 @@ class ThreadLog:
         return list({result.task: result for result in map(result_of, rows)}.values())
 
     def count_results(self, head: int, task: str) -> int:
-        """How many current results are of a task or its items; one may have replaced another."""
         thread, newest = self._thread, self._newest_result(head)
         if newest is None or not self._is_held(newest[1], head):
             return 0
@@ -195,7 +185,7 @@ class ThreadLog:
         return int(found[0]) if found else 0
 
     def drop_dead_results(self, head: int) -> int:
-        """Remove outdated results; return the number of the newest one left, or 0."""
+        """Remove outdated results; return the newest remaining number, or 0."""
         thread, newest = self._thread, self._newest_result(head)
         if newest is None:
             return 0
@@ -205,7 +195,6 @@ class ThreadLog:
         return 0
 
     def _newest_result(self, head: int) -> Row | None:
-        """The newest result of this thread, current or not; verified on both sides."""
         thread = self._thread
         with self._transaction.reading(f"results, thread '{thread.key}', seq {head}"):
             self._transaction.check_first("result_above", (thread.last,))
@@ -213,7 +202,7 @@ class ThreadLog:
         return newest if newest and newest[_ID] > thread.origin else None
 
     def page(self, top: int, limit: int) -> list[Entry]:
-        """Entries without payloads from ``top`` down, at most ``limit``; none is missing."""
+        """At most ``limit`` entries without payloads, from ``top`` down; none is missing."""
         thread = self._thread
         low = thread.origin + thread.first
         with self._transaction.reading(self.place(top)):
@@ -225,7 +214,7 @@ class ThreadLog:
         return [self._entry(row) for row in rows]
 
     def forward(self, after: int, head: int, limit: int) -> list[Entry]:
-        """Entries with payloads from above ``after``, oldest first; none is missing."""
+        """Entries with payloads above ``after``, oldest first; none is missing."""
         origin, low = self._thread.origin, max(after + 1, self._thread.first)
         wanted = range(low, min(head, low + limit - 1) + 1)
         if not wanted:
@@ -239,7 +228,6 @@ class ThreadLog:
         return [self._entry(row) for row in rows]
 
     def locate(self, checkpoint_id: str, head: int) -> int | None:
-        """The seq of a checkpoint. Ids are mostly ordered, so that is tried first."""
         wanted = pack_id(checkpoint_id)
         low, high = self._thread.first, head
         while low <= high:
@@ -255,7 +243,6 @@ class ThreadLog:
         return self.entry(row[0] - origin).seq if row else None
 
     def _tail(self, row: Row) -> list[Row]:
-        """The rows below ``row`` down to the newest snapshot, or to where the rollups end."""
         found: list[Row] = []
         seq, roll_seq = row[_ID] % SPAN - 1, row[ROLL]
         origin = self._thread.origin
@@ -286,9 +273,9 @@ class ThreadLog:
         return row
 
     def _is_held(self, seq: int, head: int) -> bool:
-        """Whether the step at ``seq`` is still the current one at the head.
+        """True if the step at ``seq`` is still the current one at the head.
 
-        Pruning keeps what this depends on: see ``drop_dead_results``.
+        Pruning keeps the rows this depends on: see ``drop_dead_results``.
         """
         low, top = max(seq + 1, self._thread.first), head
         while top >= low:
@@ -299,7 +286,6 @@ class ThreadLog:
         return True
 
     def _neighbour(self, name: str, values: Row) -> Row | None:
-        """The verified first row of a query, whichever thread it belongs to."""
         with self._transaction.reading(f"entries, beside thread '{self._thread.key}'"):
             row = self._transaction.one(name, values)
             if row and not is_sound(row):

@@ -1,11 +1,11 @@
-"""Opening a file: checks that it is ours, not too new, and has its tables.
+"""Opening a file: checks it is ours, not too new, and has its tables.
 
 Rules:
 
 - A file that is not ours is never changed. A new file is accessible only to its owner.
 - A migration runs in a transaction that excludes every other writer, and reads the version again
-  inside it, so that any number of processes may open a file at once.
-- The tables must be exactly those that the migrations create: a damaged definition would make rows
+  inside it, so any number of processes may open a file at once.
+- The tables must be exactly those the migrations create: a damaged definition would make rows
   unreadable or invisible. Additional tables and indexes are allowed.
 - The format version is the number of the last migration; each writes its own number.
 - ``SqliteFile`` is for callers that must not open the file as a store, which would migrate it.
@@ -34,14 +34,13 @@ FORMAT_VERSION = max(MIGRATIONS)
 
 
 class SqliteFile:
-    """A file of a store that need not be open."""
+    """A store's file that need not be open."""
 
     def __init__(self, path: str | Path, *, timeout: float = 30.0) -> None:
         self.path = str(Path(path).absolute())
         self._timeout = timeout
 
     def pending_migrations(self) -> Pending:
-        """The version of the file, and the SQL that is missing."""
         try:
             place = f"{Path(self.path).as_uri()}?mode=ro"
             with closing(sqlite3.connect(place, uri=True)) as connection:
@@ -55,19 +54,17 @@ class SqliteFile:
         return Pending(version=version, latest=FORMAT_VERSION, sql=sql)
 
     def migrate(self) -> str:
-        """Apply the missing migrations; return their SQL."""
         missing = self.pending_migrations().sql
         if missing:
             prepare(self.path, self._timeout).close()
         return missing
 
     def examine(self) -> tuple[Check, ...]:
-        """Nothing beyond what is checked of every file."""
         return ()
 
 
 def prepare(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection to the file, ready for use; the file is created if it does not exist."""
+    """A connection ready for use; creates the file if needed."""
     try:
         _make_private(path)
         connection = connect(path, timeout)
@@ -123,14 +120,12 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
 
 @cache
 def _expected() -> dict[str, str]:
-    """The tables and indexes that the migrations create."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _apply(connection, above=0)
         return _schema(connection)
 
 
 def _schema(connection: sqlite3.Connection) -> dict[str, str]:
-    """The definition of each table and index. One that is misread is another table."""
     return dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
 
 
@@ -152,7 +147,6 @@ def _write_ahead(connection: sqlite3.Connection, timeout: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Apply what is missing, all or nothing: ``prepare`` closes the connection if this fails."""
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN IMMEDIATE")
     _apply(connection, above=_version(connection, path))
@@ -160,7 +154,6 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _apply(connection: sqlite3.Connection, *, above: int) -> None:
-    """Run the migrations above a version. They rewrite rows, and so their checksums."""
     connection.create_function("checksum", -1, checksum, deterministic=True)
     for number, script in MIGRATIONS.items():
         if number > above:
@@ -169,7 +162,7 @@ def _apply(connection: sqlite3.Connection, *, above: int) -> None:
 
 
 def _keep_name(path: str) -> None:
-    """Make the new file's name as durable as what is written to it."""
+    """Make the new file's name as durable as its contents."""
     if os.name == "posix":
         folder = os.open(Path(path).parent, os.O_RDONLY)
         try:

@@ -11,7 +11,6 @@ from milecastle.stores.sqlite.store import SqliteStore
 
 
 def open_url(url: str) -> SqliteStore:
-    """Open the file at a URL."""
     path, synchronous = _place(url)
     return SqliteStore(path, synchronous=synchronous)
 

@@ -1,4 +1,4 @@
-"""The statements of ``queries.sql``, by name, and the migrations, by number."""
+"""Statements in ``queries.sql`` by name, and migrations by number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HERE = files("milecastle.stores.sqlite")
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script, one by one; ``executescript`` would end the transaction."""
+    """A script's statements, one by one; ``executescript`` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += "" if line.startswith("--") else line

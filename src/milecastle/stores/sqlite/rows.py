@@ -1,9 +1,9 @@
-"""Rows and what they hold: entries, results, runs, failures, threads and manifests.
+"""Rows and their contents: entries, results, runs, failures, threads and manifests.
 
 Rules:
 
 - Every row has a checksum over all of its values. An entry has two, one of them over the payload,
-  so that a history can be verified without reading any.
+  so a history can be verified without reading any.
 - A checksum covers the row's key: a misplaced row is detected.
 - A damaged row is never decoded: ``Damaged`` is raised, and the reader adds the location.
 """
@@ -80,14 +80,13 @@ _META = 15
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Damaged(Exception):
-    """A row's checksum does not match, or it contains an impossible value."""
+class Damaged(Exception): ...
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread in the index, with its number of runs and failures and its line.
 
-    ``is_new`` means that it has no rows in any other table.
+    ``is_new`` means it has no rows in any other table.
     """
 
     id: int
@@ -100,12 +99,10 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> int:
-        """The id below the first of this thread, in every table that is keyed by thread."""
         return self.id * SPAN
 
     @property
     def last(self) -> int:
-        """The greatest id that a row of this thread can have."""
         return self.id * SPAN + SPAN - 1
 
 
@@ -122,7 +119,6 @@ def write_text(text: str) -> str | bytes:
 
 
 def read_text(value: Any) -> str:
-    """The inverse of ``write_text``."""
     if isinstance(value, str):
         return value
     if not isinstance(value, bytes):
@@ -138,7 +134,6 @@ def pack_id(id: str) -> str | bytes:
 
 
 def unpack_id(value: Any) -> str:
-    """The inverse of ``pack_id``."""
     if isinstance(value, bytes) and len(value) == 16:
         text = value.hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -167,12 +162,10 @@ def _read_json(value: str | bytes) -> Any:
 
 
 def checksum(*values: Any) -> int:
-    """What a row of these values ends in."""
     return crc32(_encode(values))
 
 
 def summed(values: Row) -> Row:
-    """The row with its checksum at the end. Texts are written as ``write_text`` does."""
     try:
         return *values, crc32(_encode(values))
     except UnicodeEncodeError:
@@ -181,7 +174,6 @@ def summed(values: Row) -> Row:
 
 
 def checked(row: Row) -> Row:
-    """The row without its checksum, which matches."""
     values = row[:-1]
     if row[-1] != crc32(_encode(values)):
         raise Damaged
@@ -194,7 +186,7 @@ def checked(row: Row) -> Row:
 def entry_row(
     entry: Entry, thread: int, origin: int, parent: str | bytes | None, prior: int | None = None
 ) -> Row:
-    """An entry as a row without its parent, which is packed, and which the checksum covers."""
+    """An entry's row without its packed parent, which the checksum covers."""
     id = thread * SPAN + entry.seq
     checkpoint = pack_id(entry.id)
     step = entry.step
@@ -218,14 +210,14 @@ def entry_row(
 
 
 def pack_parent(entry: Entry) -> str | bytes | None:
-    """The parent of an entry: empty if there is none, and nothing at the start of a log."""
+    """An entry's parent: empty if none, NULL at a log's start."""
     if entry.parent_id is None:
         return b"" if entry.seq > 1 else None
     return pack_id(entry.parent_id)
 
 
 def is_sound(row: Row) -> bool:
-    """Whether an entry's row matches its checksums; that of the payload only if it is there."""
+    """True if an entry's row matches its checksums; the payload's only if present."""
     sums = row[_META]
     if not isinstance(sums, int):
         return False
@@ -236,7 +228,7 @@ def is_sound(row: Row) -> bool:
 
 
 def entry_of(row: Row, origin: RunAndGraph) -> Entry:
-    """The entry of a verified row; without payload if the row has none."""
+    """The entry in a verified row; without payload if the row has none."""
     parent = row[2]
     return Entry(
         row[0] % SPAN,
@@ -262,17 +254,14 @@ def entry_of(row: Row, origin: RunAndGraph) -> Entry:
 
 
 def result_row(id: int, head: int, result: TaskResult) -> Row:
-    """A task's result as a row, written under ``head``."""
     return summed((id, head, result.seq, result.task, result.payload))
 
 
 def result_of(values: Row) -> TaskResult:
-    """The result of a checked row."""
     return TaskResult(seq=values[2], task=read_text(values[3]), payload=values[4])
 
 
 def run_row(thread: int, run: RunRecord) -> Row:
-    """A run's record as a row; the thread's key is in the index."""
     return summed(
         (
             thread,
@@ -294,7 +283,6 @@ def run_row(thread: int, run: RunRecord) -> Row:
 
 
 def run_of(values: Row, thread: ThreadRow) -> RunRecord:
-    """The record of a checked row of this thread."""
     id, run_id, started_at, graph, fingerprint, mode, status, retries, previous, *rest = values
     ended_at, digest, metadata, wake_at, owner = rest
     if id != thread.id:
@@ -323,7 +311,6 @@ def run_of(values: Row, thread: ThreadRow) -> RunRecord:
 
 
 def failure_row(thread: int, failure: Failure) -> Row:
-    """A failure as a row."""
     return summed(
         (
             thread,
@@ -342,14 +329,12 @@ def failure_row(thread: int, failure: Failure) -> Row:
 
 
 def _causes_and_tasks(failure: Failure) -> Any:
-    """The causes; with the tasks that failed, if there are several."""
     if not failure.tasks:
         return failure.causes
     return {"causes": failure.causes, "tasks": msgspec.to_builtins(failure.tasks)}
 
 
 def failure_of(values: Row) -> Failure:
-    """The failure of a checked row."""
     causes = _read_json(values[7])
     more: dict[str, Any] = {"causes": causes}
     if isinstance(causes, dict):
@@ -370,14 +355,12 @@ def failure_of(values: Row) -> Failure:
 
 
 def manifest_of(values: Row, key: Row) -> bytes:
-    """The manifest of a checked row with this key."""
     if values[:2] != key:
         raise Damaged
     return bytes(values[2])
 
 
 def thread_values(thread: ThreadRow) -> Row:
-    """A thread as a row."""
     key, info = thread.key, thread.info
     known = thread.id, key.tenant, key.thread, thread.first, thread.runs, thread.failures
     if info is None:
@@ -445,7 +428,6 @@ def _info_of(
 
 
 def meter_row(meter: Meter) -> Row:
-    """A limit as a row."""
     limit = meter.limit
     return summed(
         (
@@ -462,7 +444,6 @@ def meter_row(meter: Meter) -> Row:
 
 
 def meter_of(values: Row) -> Meter:
-    """The limit of a checked row."""
     limit = Limit(
         graph=read_text(values[0]),
         tenant=values[1],
@@ -475,7 +456,6 @@ def meter_of(values: Row) -> Meter:
 
 
 def worker_row(worker: WorkerInfo, now: int) -> Row:
-    """A worker that was alive now, as a row."""
     return summed(
         (
             worker.id,
@@ -490,7 +470,6 @@ def worker_row(worker: WorkerInfo, now: int) -> Row:
 
 
 def worker_of(values: Row, now: int, running: int, silent: int) -> WorkerInfo:
-    """The worker of a checked row."""
     found = {
         "id": read_text(values[0]),
         "owner": _read_json(values[5]),

@@ -103,7 +103,6 @@ class SqliteStore(SqliteFile, Capabilities):
         self._rotation = Rotation()
 
     def commit(self, batch: Batch) -> None:
-        """Append the batch, or raise ``Conflict`` and change nothing."""
         known = self._known.get(batch.key)
         if known is None:
             require_key(batch.key)
@@ -118,7 +117,6 @@ class SqliteStore(SqliteFile, Capabilities):
 
     @property
     def commit_many(self) -> CommitMany:
-        """Commit each batch as ``commit`` would, all in one transaction; the outcome of each."""
         return self._commit_many
 
     def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
@@ -142,7 +140,6 @@ class SqliteStore(SqliteFile, Capabilities):
         return write_batch(transaction, found, self._timed(transaction, found, batch), known)
 
     def _learn(self, batch: Batch, known: Known | None) -> None:
-        """Remember what a committed batch has written."""
         if known is not None:
             self._remember(batch.key, known)
         if batch.manifest is not None:
@@ -151,19 +148,18 @@ class SqliteStore(SqliteFile, Capabilities):
             self._manifests.add((batch.key.tenant, batch.manifest[0]))
 
     def _seen(self) -> int:
-        """A time that has passed by the clock of whoever wrote last."""
+        """A time already passed on the last writer's clock."""
         with self._connections.reading() as cursor:
             row = Transaction(cursor, self.path).one("clock", ())
             return 0 if row is None else row[0]
 
     def _note_time(self, transaction: Transaction, now: int) -> None:
-        """Write the time, so that it does not go back; once a second at most."""
+        """Store the time, so it does not go back; at most once a second."""
         if now >= self._noted + 1_000_000:
             transaction.run("put_clock", (now,))
             self._noted = now
 
     def _timed(self, transaction: Transaction, found: Lookup, batch: Batch) -> Batch:
-        """The batch with the time at which its thread is due, if that is now."""
         if found.has_input:
             batch = claiming.with_next_input(found, batch)
         if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
@@ -175,7 +171,7 @@ class SqliteStore(SqliteFile, Capabilities):
     def _commit_one(
         self, transaction: Transaction, batch: Batch, learned: dict[ThreadKey, Known]
     ) -> Conflict | None:
-        """Write one of many; a batch that conflicts is refused before anything is written."""
+        """Write one batch among many; a conflict is refused before anything is written."""
         key = batch.key
         require_key(key)
         known = learned.get(key) or self._known.get(key)
@@ -189,11 +185,9 @@ class SqliteStore(SqliteFile, Capabilities):
         return None
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, or ``None``."""
         return self._read(key, seq, with_results=True)
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, or ``None``."""
         return self._read(key, seq, with_results=False)
 
     def _read(self, key: ThreadKey, seq: int | None, *, with_results: bool) -> Chain | None:
@@ -205,7 +199,6 @@ class SqliteStore(SqliteFile, Capabilities):
             return _chain(*log, seq, with_results=with_results) if log else None
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The chain of the head and the record of its run, or ``None``."""
         found = self._glance(key)
         if found is not None and (found[0] is None or found[0].record):
             return found[0]
@@ -222,27 +215,23 @@ class SqliteStore(SqliteFile, Capabilities):
             return glance(Transaction(cursor, self.path), key, self._known_of)
 
     def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload, or ``None``."""
         with self._connections.reading() as cursor:
             found = self._log(Transaction(cursor, self.path), key)
             return found[1].newest() if found else None
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head."""
         with self._connections.reading() as cursor:
             found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
             return found[1].results(head.seq) if found and head else []
 
     def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results that go with the head are of a task or its items."""
         with self._connections.reading() as cursor:
             found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
             return found[1].count_results(head.seq, task) if found and head else 0
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``."""
         with self._connections.reading() as cursor:
             found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
@@ -251,7 +240,6 @@ class SqliteStore(SqliteFile, Capabilities):
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
-        """Entries newest first, without payloads."""
         self._connections.check_open()
         return self._history(key, NO_LIMIT if limit is None else limit, before)
 
@@ -278,7 +266,6 @@ class SqliteStore(SqliteFile, Capabilities):
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads."""
         with self._connections.reading() as cursor:
             found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
@@ -287,28 +274,24 @@ class SqliteStore(SqliteFile, Capabilities):
             return found[1].forward(after, head.seq, NO_LIMIT if limit is None else limit)
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first."""
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
             thread = transaction.thread(key)
             return transaction.run_records(thread, limit) if thread else []
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run, or ``None``."""
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
             thread = transaction.thread(key)
             return transaction.run_record(thread, run_id) if thread else None
 
     def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
-        """The newest run whose input has this digest, or ``None``."""
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
             thread = transaction.thread(key)
             return transaction.run_of_input(thread, input_digest) if thread else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run, or ``None``."""
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
             thread = transaction.thread(key)
@@ -322,7 +305,6 @@ class SqliteStore(SqliteFile, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id."""
         return self._list(tenant, status, limit, after, _warn)
 
     def _list(
@@ -341,7 +323,6 @@ class SqliteStore(SqliteFile, Capabilities):
 
     @property
     def tags(self) -> SqliteTags:
-        """Threads by tag."""
         return SqliteTags(self._connections, self.path)
 
     def recent_threads(
@@ -352,7 +333,6 @@ class SqliteStore(SqliteFile, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads, the one whose line was committed last first."""
         changed, thread, _ = (NO_LIMIT, "", 0) if after is None else place_after(after)
         wanted = () if status is None else (_possible(status),)
         name = "recent_threads" if status is None else "recent_threads_of_status"
@@ -367,7 +347,6 @@ class SqliteStore(SqliteFile, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first."""
         wake_at, thread, _ = (-NO_LIMIT, "", 0) if after is None else place_after(after)
         last = NO_LIMIT if until is None else _bounded(until)
         return self._page_of_threads(
@@ -393,7 +372,6 @@ class SqliteStore(SqliteFile, Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[RunRecord]:
-        """The tenant's runs, the one that was first committed last first."""
         place, thread, number = (NO_LIMIT, "0", 0) if after is None else place_after(after)
         wanted = () if status is None else (_possible(status),)
         name = "recent_runs" if status is None else "recent_runs_of_status"
@@ -410,25 +388,21 @@ class SqliteStore(SqliteFile, Capabilities):
         return Page[RunRecord].cut([run for run, _ in found], limit, last)
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the index, or ``None``."""
         with self._connections.reading(whole=False) as cursor:
             thread = Transaction(cursor, self.path).thread(key)
             return thread.info if thread else None
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """A stored manifest, or ``None``."""
         with self._connections.reading() as cursor:
             return Transaction(cursor, self.path).manifest(key.tenant, fingerprint)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread. A new one of this name is unrelated."""
         with self._connections.writing() as cursor:
             return delete_thread(Transaction(cursor, self.path), key, head, head_id)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots and drop what is below ``cut``."""
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
             return prune_thread(transaction, key, head=head, cut=cut, rewritten=rewritten)
@@ -439,7 +413,6 @@ class SqliteStore(SqliteFile, Capabilities):
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
-        """Every thread; if all are checked, first the damaged pages that SQLite reports."""
         if not threads:
             try:
                 place = f"{Path(self.path).as_uri()}?mode=ro"
@@ -464,11 +437,9 @@ class SqliteStore(SqliteFile, Capabilities):
             yield Inspected(findings=tuple(omitted), is_thread=False)
 
     def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
-        """Nothing: SQLite repairs itself when the file is opened."""
         return iter(())
 
     def beat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive now, and what it serves."""
         require_worker(worker.id)
         with self._connections.writing() as cursor:
             transaction, now = Transaction(cursor, self.path), self._now()
@@ -478,19 +449,16 @@ class SqliteStore(SqliteFile, Capabilities):
             self._note_time(transaction, now)
 
     def retire(self, worker: str) -> int:
-        """Forget a worker, and give all its threads back."""
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
             transaction.run("drop_worker", (write_text(worker),))
             return claiming.take_from(transaction, worker, self._now())
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """All workers that were not forgotten, by id."""
         with self._connections.reading() as cursor:
             return claiming.workers(Transaction(cursor, self.path), self._now())
 
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
-        """Give due threads of these lanes to a worker."""
         require_worker(worker)
         count, named = min(_count(limit), _MOST), [lane for lane in lanes if lane]
         with self._connections.reading() as cursor:
@@ -502,13 +470,11 @@ class SqliteStore(SqliteFile, Capabilities):
             return claiming.claim(transaction, worker, named, self._now(), count, self._rotation)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
-        """Make a thread due again after ``delay`` seconds."""
         with self._connections.writing() as cursor:
             due_at = self._now() + round(delay * 1_000_000)
             return claiming.give_back(Transaction(cursor, self.path), worker, key, due_at)
 
     def reclaim(self, timeout: float | None = None) -> int:
-        """Take the threads of all workers that were silent for longer, or that nobody knows."""
         least = self._now(), None if timeout is None else round(timeout * 1_000_000)
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
@@ -524,29 +490,24 @@ class SqliteStore(SqliteFile, Capabilities):
             return sum(claiming.take_from(transaction, worker, due_at) for worker in lost)
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:
-        """The threads that this worker has."""
         with self._connections.reading() as cursor:
             return [
                 thread.key for thread in claiming.claimed(Transaction(cursor, self.path), worker)
             ]
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        """In how many seconds a thread of these lanes is due."""
         with self._connections.reading() as cursor:
             return claiming.due_in(Transaction(cursor, self.path), lanes, self._now())
 
     def now(self) -> int:
-        """The time on the clock of this machine, which all who share the file are on."""
         with self._connections.reading():
             return self._now()
 
     def depths(self) -> Sequence[LaneDepth]:
-        """How much is in each lane, by lane and tenant."""
         with self._connections.reading() as cursor:
             return claiming.depths(Transaction(cursor, self.path), self._now())
 
     def overdue(self, age: float) -> Sequence[str]:
-        """The lanes that have a thread which has been due for longer than so many seconds."""
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
             return claiming.overdue(transaction, self._now() - round(age * 1_000_000))
@@ -560,7 +521,6 @@ class SqliteStore(SqliteFile, Capabilities):
         unless: str | None = None,
         known: bool = False,
     ) -> str:
-        """Let an input wait until its thread is free; the id of the run that it starts."""
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
             found = transaction.look(record.key, record.run_id)
@@ -568,33 +528,28 @@ class SqliteStore(SqliteFile, Capabilities):
             return same or claiming.enqueue(transaction, found, record, mark, payload, self._now())
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        """The inputs that wait, in their order."""
         with self._connections.reading() as cursor:
             return claiming.inputs(Transaction(cursor, self.path), key, _count(limit))
 
     def limits(self) -> Sequence[Limit]:
-        """What claims must not exceed, by graph and tenant."""
         with self._connections.reading() as cursor:
             return [meter.limit for meter in claiming.limits(Transaction(cursor, self.path))]
 
     def set_limit(self, limit: Limit) -> None:
-        """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
         with self._connections.writing() as cursor:
             claiming.set_limit(Transaction(cursor, self.path), limit)
 
     def close(self) -> None:
-        """Close the file; every later call raises ``Unavailable``."""
         self._connections.close()
 
     def _log(self, transaction: Transaction, key: ThreadKey) -> tuple[ThreadRow, ThreadLog] | None:
-        """The thread and its log; remembers which thread this name currently means."""
         thread = transaction.thread(key)
         if thread is None:
             return None
         return thread, ThreadLog(transaction, thread, self._known_of(thread))
 
     def _known_of(self, thread: ThreadRow) -> Known:
-        """What is known of a thread; remembers that its name now means this one."""
+        """A thread's cached data; its name now means this one."""
         known = self._known.get(thread.key)
         if known is None or known.id != thread.id:
             known = Known(thread.id)
@@ -602,7 +557,6 @@ class SqliteStore(SqliteFile, Capabilities):
         return known
 
     def _remember(self, key: ThreadKey, known: Known) -> None:
-        """Remember what is known, unless something newer is: numbers of threads only grow."""
         older = self._known.get(key)
         if older is not None and older.id > known.id:
             return
@@ -620,7 +574,6 @@ class SqliteTags:
         self._path = path
 
     def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
         with self._connections.reading() as cursor:
             names = [_possible(thread) for thread in threads if "\0" not in thread]
             return Transaction(cursor, self._path).tags_of(_possible(tenant), names)
@@ -628,7 +581,6 @@ class SqliteTags:
     def threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
         names = _possible(tenant), _possible(tag)
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self._path)
@@ -657,7 +609,6 @@ _MOST = 2**31
 
 
 def _count(limit: int | None) -> int:
-    """A limit that the database can take."""
     return NO_LIMIT if limit is None else max(0, min(limit, NO_LIMIT))
 
 
@@ -666,14 +617,12 @@ def _bounded(number: int) -> int:
 
 
 def _number(thread: str) -> int:
-    """The number of a thread in the place of a run."""
     if not thread.isdecimal() or len(thread) > 18:
         raise InvalidRequest("after= is not the `after` of a page of runs")
     return int(thread)
 
 
 def _possible(name: str) -> str:
-    """The name, or an unused one in place of an impossible name."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -682,7 +631,6 @@ def _possible(name: str) -> str:
 
 
 def _least_above(after: str | None) -> str:
-    """The least text above ``after``, as a bound that the database accepts."""
     if after is None:
         return ""
     for index, letter in enumerate(after):

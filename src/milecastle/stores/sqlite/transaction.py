@@ -2,7 +2,7 @@
 
 Rules:
 
-- What is found is verified before it is used.
+- Every row found is verified before it is used.
 - A row counts as missing only if the rows on both sides of its place are intact: a damaged key
   would make a row disappear.
 """
@@ -79,14 +79,11 @@ class Lookup(msgspec.Struct):
 
 
 class Transaction:
-    """The file through one cursor."""
-
     def __init__(self, cursor: sqlite3.Cursor, path: str) -> None:
         self.cursor = cursor
         self.path = path
 
     def run(self, name: str, values: Sequence[Any]) -> int:
-        """Run a statement that changes something; return the number of changed rows."""
         return self.cursor.execute(SQL[name], values).rowcount
 
     def insert(self, name: str, row: Row) -> bool:
@@ -98,36 +95,30 @@ class Transaction:
         return True
 
     def run_each(self, name: str, rows: Sequence[Row]) -> None:
-        """Run a statement that changes something once for each row."""
         self.cursor.executemany(SQL[name], rows)
 
     def one(self, name: str, values: Row) -> Row | None:
-        """The first row of a query."""
         row: Row | None = self.cursor.execute(SQL[name], values).fetchone()
         return row
 
     def each(self, name: str, values: Row) -> Iterator[Row]:
-        """The rows of a query, one by one."""
         return self.cursor.execute(SQL[name], values)
 
     def all(self, name: str, values: Row) -> list[Row]:
-        """Every row of a query."""
         return self.cursor.execute(SQL[name], values).fetchall()
 
     @contextmanager
     def reading(self, place: str) -> Generator[None, None, None]:
-        """Adds this location to damage that is found in the block."""
+        """Add this location to damage found in the block."""
         try:
             yield
         except _UNREADABLE as error:
             self.refuse(error, place)
 
     def damage(self, what: str, place: str) -> Corrupted:
-        """The error that says what is damaged, and where."""
         return Corrupted(what, place=f"{self.path}, table {place}")
 
     def thread(self, key: ThreadKey) -> ThreadRow | None:
-        """A thread in the index. If there is none, neither lookup may find one."""
         name = key.tenant, key.thread
         try:
             row = self.cursor.execute(SQL["thread"], name * 5).fetchone()
@@ -139,7 +130,7 @@ class Transaction:
         return None
 
     def look(self, key: ThreadKey, run_id: str = "", applied: str = "") -> Lookup:
-        """Everything that a commit has to know of a thread.
+        """Everything a commit has to know of a thread.
 
         ``run_id`` is the run to be written, ``applied`` the one whose input no longer waits.
         """
@@ -163,7 +154,7 @@ class Transaction:
     def newest_of(self, thread: ThreadRow, below: Row, above: Row) -> Row | None:
         """The row of a thread's head, of the last row up to its end and the first above.
 
-        If it has none, these are rows of other threads, which show that none is missing.
+        If it has none, these are rows of other threads, which show none is missing.
         """
         for row in (below, above):
             if row[0] is not None and not is_sound(row):
@@ -199,7 +190,6 @@ class Transaction:
         raise self.damage("a row holds text that is not UTF-8", place) from error
 
     def run_record(self, thread: ThreadRow, run_id: str) -> RunRecord | None:
-        """A run of a thread."""
         place = f"thread '{thread.key}', run {run_id}"
         make = partial(run_of, thread=thread)
         found = self._find("run", (thread.id, write_text(run_id)), place, make)
@@ -208,7 +198,6 @@ class Transaction:
         return found
 
     def run_of_input(self, thread: ThreadRow, digest: str) -> RunRecord | None:
-        """The newest run of a thread whose input has this digest."""
         place = f"runs, thread '{thread.key}'"
         with self.reading(place):
             row = self.one("run_of_input", (thread.id, write_text(digest)))
@@ -222,7 +211,6 @@ class Transaction:
         return None
 
     def failure(self, thread: ThreadRow, run_id: str) -> Failure | None:
-        """The failure of a run of a thread."""
         place = f"thread '{thread.key}', run {run_id}"
         found = self._find("failure", (thread.id, write_text(run_id)), place, failure_of)
         if found is None and self._count("count_failures", thread) != thread.failures:
@@ -230,7 +218,6 @@ class Transaction:
         return found
 
     def manifest(self, tenant: str, fingerprint: str) -> bytes | None:
-        """A manifest. Every entry has one: if it is missing, all of them are checked."""
         with self.reading(f"manifests, tenant '{tenant}', fingerprint {fingerprint}"):
             key = tenant, write_text(fingerprint)
             row = self.one("manifest", key)
@@ -241,7 +228,7 @@ class Transaction:
         return None
 
     def _find(self, table: str, key: Row, place: str, make: Callable[[Row], T]) -> T | None:
-        """The contents of the row with this key, or ``None`` if there is verifiably none."""
+        """The row with this key, or ``None`` if it is verifiably absent."""
         with self.reading(f"{table}s, {place}"):
             row = self.one(table, key)
             if row is not None:
@@ -253,12 +240,10 @@ class Transaction:
         return None
 
     def check_beside(self, table: str, low: Row, high: Row) -> None:
-        """Verify the row below ``low`` and the row above ``high``."""
         self.check_first(f"{table}_below", low)
         self.check_first(f"{table}_above", high)
 
     def check_first(self, name: str, values: Row) -> Row | None:
-        """The first row of a query, verified."""
         row = self.one(name, values)
         if row is not None:
             checked(row)
@@ -269,7 +254,7 @@ class Transaction:
         return row[0] if row else 0
 
     def run_records(self, thread: ThreadRow, limit: int | None) -> list[RunRecord]:
-        """The runs of a thread, newest first; none is missing."""
+        """A thread's runs, newest first; none is missing."""
         wanted = thread.runs if limit is None else max(0, min(limit, thread.runs))
         place = f"runs, thread '{thread.key}'"
         with self.reading(place):
@@ -282,7 +267,6 @@ class Transaction:
     def placed_threads(
         self, name: str, tenant: str, values: Row, limit: int, tell: Tell
     ) -> list[tuple[ThreadRow, int]]:
-        """The threads that a query finds, in its order, each with its number."""
         try:
             with self.reading(f"threads, tenant '{tenant}'"):
                 rows = self.all(name, (*values, limit))
@@ -297,7 +281,7 @@ class Transaction:
     def tagged_threads(
         self, tenant: str, tag: str, start: str, limit: int, tell: Tell
     ) -> list[ThreadRow]:
-        """The tenant's threads that have a tag, from ``start`` on.
+        """The tenant's threads with a tag, from ``start`` on.
 
         A damaged row does not prevent others from being listed; ``tell`` gets the error.
         """
@@ -321,7 +305,6 @@ class Transaction:
     def _tagged(
         self, values: tuple[str, str, str], limit: int, tell: Tell
     ) -> tuple[list[ThreadRow], list[ThreadRow]]:
-        """The threads of a tag whose row there is intact, and the others."""
         tenant, tag, _ = values
         found: tuple[list[ThreadRow], list[ThreadRow]] = [], []
         for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
@@ -329,7 +312,6 @@ class Transaction:
         return found
 
     def tags_of(self, tenant: str, threads: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The tags of these threads of a tenant; a thread without any is missing."""
         found: dict[str, tuple[str, ...]] = {}
         names = msgspec.json.encode(list(dict.fromkeys(threads))).decode()
         with self.reading(f"tags, tenant '{tenant}'"):
@@ -345,7 +327,6 @@ class Transaction:
     def placed_runs(
         self, name: str, tenant: str, values: Row, limit: int, tell: Tell
     ) -> list[tuple[RunRecord, tuple[int, int, int]]]:
-        """The runs that a query finds, each with its place, its thread and its number there."""
         place = f"runs, tenant '{tenant}'"
         try:
             with self.reading(place):
@@ -365,7 +346,7 @@ class Transaction:
     def threads(
         self, tenant: str, status: str | None, start: str, limit: int, tell: Tell
     ) -> list[ThreadRow]:
-        """The tenant's threads that have a line, from ``start`` on.
+        """The tenant's threads with a line, from ``start`` on.
 
         A damaged row does not prevent others from being listed. It is listed too, as it is, if it
         can be a thread's: a caller gets the error when using the thread. ``tell`` gets the error,
@@ -403,7 +384,6 @@ class Transaction:
     def _listable(
         self, name: str, tenant: str, values: Row, tell: Tell
     ) -> list[tuple[ThreadRow, Row]]:
-        """The rows of a list that can be a thread's, verified or not; all damage is told."""
         found: list[tuple[ThreadRow, Row]] = []
         for row in self._leniently(name, values):
             columns = row[:_THREAD_COLUMNS]
@@ -424,7 +404,6 @@ class Transaction:
         return found
 
     def _leniently(self, name: str, values: Row) -> list[Row]:
-        """Every row of a query, also if it holds text that is not UTF-8."""
         connection = self.cursor.connection
         strict = connection.text_factory
         connection.text_factory = _text

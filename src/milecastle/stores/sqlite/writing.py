@@ -1,4 +1,4 @@
-"""What is written: batches, prunings and deletions, each inside one transaction.
+"""Writing: batches, prunings and deletions, each inside one transaction.
 
 Rules:
 
@@ -51,7 +51,7 @@ __all__ = [
 
 
 def is_plain(batch: Batch) -> bool:
-    """Whether a batch is nothing but one entry."""
+    """True if a batch is exactly one entry."""
     return not (
         len(batch.entries) != 1
         or batch.runs
@@ -64,9 +64,9 @@ def is_plain(batch: Batch) -> bool:
 
 
 def step_row(batch: Batch, known: Known) -> Row | None:
-    """What ``append`` is given for the only entry of a batch; ``None`` if that is not enough.
+    """Arguments of ``append`` for the only entry of a batch; ``None`` if that is not enough.
 
-    The entry must follow the one that is known to be the last, and end no results.
+    The entry must follow the one known to be the last, and end no results.
     """
     if len(batch.entries) != 1:
         return None
@@ -98,7 +98,7 @@ def append_alone(transaction: Transaction, batch: Batch, known: Known) -> Known 
 def write_batch(
     transaction: Transaction, found: Lookup, batch: Batch, known: Known | None
 ) -> Known | None:
-    """Append a batch, or raise ``Conflict``. What is known of the thread afterwards."""
+    """Append a batch, or raise ``Conflict``. Return the thread's known data afterwards."""
     thread = found.thread
     _check_fence(batch, found)
     if known and batch.head and thread and known.id != thread.id:
@@ -123,7 +123,7 @@ def write_batch(
 
 
 def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
-    """What is known of the thread, to be changed; nothing if it is a different one now."""
+    """Known data for a change; empty if the name means another thread now."""
     if thread is None:
         return None
     if known is None or known.id != thread.id:
@@ -134,7 +134,6 @@ def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
 def prune_thread(
     transaction: Transaction, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]
 ) -> int:
-    """Replace some entries by snapshots and drop what is below ``cut``."""
     found = transaction.look(key)
     thread = found.thread
     if found.seq != head:
@@ -161,7 +160,7 @@ def prune_thread(
 def delete_thread(
     transaction: Transaction, key: ThreadKey, head: int | None, head_id: str | None
 ) -> bool:
-    """Remove a thread and all its rows; with a head, only if that is its head."""
+    """Remove a thread and all its rows; with a head, only if it still is the head."""
     found = transaction.look(key)
     thread = found.thread
     if head is not None or head_id is not None:
@@ -185,7 +184,6 @@ def delete_thread(
 
 
 def last_of(entry: Entry, packed: str | bytes) -> LastEntry:
-    """What is remembered of a written entry. The chain of a rollup continues below it."""
     return entry.id, packed, entry.roll_seq if entry.kind == DELTA else entry.seq
 
 
@@ -240,7 +238,6 @@ def _write_entries(
 def _origin(
     transaction: Transaction, thread: ThreadRow, known: Known, found: Lookup, origin: RunAndGraph
 ) -> int:
-    """The number of an origin; the newest is looked at, any other is written again."""
     number = known.numbers.get(origin)
     if number is not None:
         return number
@@ -270,7 +267,7 @@ def _write_results(transaction: Transaction, thread: ThreadRow, known: Known, ba
 def _write_records(
     transaction: Transaction, thread: ThreadRow, found: Lookup, batch: Batch
 ) -> None:
-    """Write run records and a failure, and the thread's line in the index if it changes."""
+    """Write run records and a failure, and the index row if it changes."""
     tenant, number, failures = thread.key.tenant, thread.runs, thread.failures
     if batch.failure is not None:
         run_id = batch.failure.run_id

@@ -1,4 +1,4 @@
-"""What AG-UI requests contain, and the events that answer them."""
+"""AG-UI requests and the events answering them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from milecastle.support.prepared import prepared
 
 
 class ResumeEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer to an interrupt, or that there will be none."""
-
     interrupt_id: str
     status: Literal["resolved", "cancelled"]
     payload: Any = None
@@ -19,7 +17,7 @@ class ResumeEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @prepared
 class AgentInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``RunAgentInput``. Fields that are not listed are ignored, as the protocol says."""
+    """``RunAgentInput``. Unlisted fields are ignored, as the protocol says."""
 
     thread_id: str
     run_id: str
@@ -36,60 +34,44 @@ class AguiEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class RunStarted(AguiEvent, frozen=True, tag="RUN_STARTED"):
-    """The first event."""
-
     thread_id: str
     run_id: str
     protocol_version: str
 
 
 class StepStarted(AguiEvent, frozen=True, tag="STEP_STARTED"):
-    """A node runs."""
-
     step_name: str
 
 
 class StepFinished(AguiEvent, frozen=True, tag="STEP_FINISHED"):
-    """A node has run."""
-
     step_name: str
 
 
 class StateSnapshot(AguiEvent, frozen=True, tag="STATE_SNAPSHOT"):
-    """The whole state."""
-
     snapshot: Any
 
 
 class StateDelta(AguiEvent, frozen=True, tag="STATE_DELTA"):
-    """What changed in the state, as JSON Patch (RFC 6902)."""
+    """State changes as JSON Patch (RFC 6902)."""
 
     delta: list[dict[str, Any]]
 
 
 class TextMessageStart(AguiEvent, frozen=True, tag="TEXT_MESSAGE_START"):
-    """A message begins."""
-
     message_id: str
     role: str
 
 
 class TextMessageContent(AguiEvent, frozen=True, tag="TEXT_MESSAGE_CONTENT"):
-    """A part of a message."""
-
     message_id: str
     delta: str
 
 
 class TextMessageEnd(AguiEvent, frozen=True, tag="TEXT_MESSAGE_END"):
-    """A message is complete."""
-
     message_id: str
 
 
 class MessagesSnapshot(AguiEvent, frozen=True, tag="MESSAGES_SNAPSHOT"):
-    """All messages."""
-
     messages: list[dict[str, Any]]
 
 
@@ -101,8 +83,6 @@ class Custom(AguiEvent, frozen=True, tag="CUSTOM"):
 
 
 class InterruptLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An open question."""
-
     id: str
     reason: str
     message: str
@@ -111,8 +91,6 @@ class InterruptLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class AguiOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run ended."""
-
     type: Literal["success", "interrupt", "cancelled"]
     interrupts: tuple[InterruptLine, ...] = ()
 

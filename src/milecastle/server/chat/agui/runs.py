@@ -1,4 +1,4 @@
-"""What an AG-UI request does: it starts a run, or answers its questions, and follows it."""
+"""AG-UI requests: start a run or answer its questions, and follow it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from milecastle.views.values import as_json, plain
 
 
 async def run_agent(request: ApiRequest) -> Response:
-    """Run an agent and send its events."""
     asked: AgentInput = request.body
     service, key = request.service, request.service.key(request.tenant, asked.thread_id)
     graph = served(request).graph.name if "graph" in request.path else None
@@ -58,7 +57,7 @@ async def _submitted(
 def _input(
     service: Service, key: ThreadKey, channels: frozenset[str], asked: AgentInput
 ) -> dict[str, Any]:
-    """What is new in a request: the client sends all messages and the whole state each time."""
+    """New input in a request: the client sends all messages and the full state each time."""
     state, ids = _known(service, key)
     given = {
         name: value
@@ -80,7 +79,6 @@ def _input(
 
 
 def _known(service: Service, key: ThreadKey) -> tuple[dict[str, Any], set[str]]:
-    """The state as the client was sent it, and the ids of the messages that there are."""
     if service.store.thread(key) is None:
         return {}, set()
     values = service.decoded(key, service.chain(key, None)).values

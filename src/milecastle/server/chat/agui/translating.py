@@ -1,11 +1,11 @@
-"""A run as AG-UI events, in an order that its clients accept.
+"""A run as AG-UI events, in an order its clients accept.
 
 Rules:
 
 - The first event of a run is its start, then comes a snapshot of the state; each later state is a
   patch of the one before, as JSON Patch (RFC 6902).
 - Steps and messages that have begun are ended before the run is.
-- Messages of assistants are sent as text, once: what was emitted of one is not sent again when it
+- Messages of assistants are sent as text, once: emitted parts are not sent again when the message
   is committed. If the client cannot have the messages of the state after that (others were added,
   changed or removed), it is sent all of them.
 """
@@ -53,7 +53,7 @@ BREAKPOINT: Final = "breakpoint"
 
 
 class AguiTranslation:
-    """One run; ``messages`` are those that the client has."""
+    """One run; ``messages`` are those the client has."""
 
     def __init__(self, thread: str, run_id: str, messages: Sequence[dict[str, Any]]) -> None:
         self._thread = thread
@@ -65,11 +65,9 @@ class AguiTranslation:
         self.is_over = False
 
     def begin(self) -> AguiEvent:
-        """The first event."""
         return RunStarted(thread_id=self._thread, run_id=self._run_id, protocol_version=_PROTOCOL)
 
     def events(self, event: RunEvent) -> Iterator[AguiEvent]:
-        """What an event of a run is."""
         if isinstance(event, StateEvent):
             yield from self._committed(event)
         elif isinstance(event, EmittedEvent):
@@ -82,7 +80,6 @@ class AguiTranslation:
             yield from self._stopped(event)
 
     def failed(self, message: str, code: str) -> Iterator[AguiEvent]:
-        """The end of a run that failed."""
         yield from self._end_steps()
         yield from self._end_texts()
         self.is_over = True
@@ -110,7 +107,7 @@ class AguiTranslation:
         yield TextMessageContent(message_id=chunk.id, delta=chunk.delta)
 
     def _written(self, state: Any, *, is_news: bool) -> Iterator[AguiEvent]:
-        """The messages of a state, so that the client has them; old ones without being spoken."""
+        """Send messages the client lacks; old ones as a snapshot, not as text."""
         wanted = conversation(messages_in(state))
         had = {one["id"] for one in self._client}
         for message in wanted if is_news else ():
@@ -173,7 +170,7 @@ def _interrupt(line: QuestionLine) -> InterruptLine:
 
 
 def _breakpoint(shown: ShowDocument) -> InterruptLine:
-    """A run that waits at a node and asks nothing; any answer continues it."""
+    """A run waiting at a node without a question; any answer continues it."""
     nodes = ", ".join(shown.checkpoint.next)
     return InterruptLine(
         id=BREAKPOINT,
@@ -188,7 +185,7 @@ _PARTS: Final = frozenset({"audio", "document", "image", "text", "video"})
 
 
 def conversation(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages that a client of AG-UI can have: those with an id, of somebody who speaks."""
+    """Messages an AG-UI client can have: with an id and a speaking role."""
     found = [one for one in messages if isinstance(one.get("id"), str)]
     return [_message(one, role) for one in found if (role := role_of(one)) in _SPEAKERS]
 
@@ -210,13 +207,11 @@ def _is_parts(content: Any) -> bool:
 
 
 def _call(given: dict[str, Any]) -> dict[str, Any]:
-    """A call of a tool as LangChain writes it."""
     function = {"name": str(given.get("name")), "arguments": as_json(given.get("args"))}
     return {"id": str(given.get("id")), "type": "function", "function": function}
 
 
 def json_patch(old: Any, new: Any) -> list[dict[str, Any]]:
-    """The operations that make ``new`` of ``old``, in the order in which they are applied."""
     return list(_operations("", old, new))
 
 

@@ -1,4 +1,4 @@
-"""Graphs as LangGraph's assistants, and what this server is."""
+"""Graphs as LangGraph assistants, and server information."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ALWAYS: Final = "1970-01-01T00:00:00Z"
 
 
 def info(request: ApiRequest) -> dict[str, Any]:
-    """What this server is."""
+    """Describe this server."""
     flags = {"assistants": True, "crons": False, "langsmith": False}
     return {"version": __version__, "flags": flags}
 
 
 def search_assistants(request: ApiRequest) -> list[Assistant]:
-    """The graphs that this server runs."""
+    """List the graphs this server runs."""
     asked: AssistantsRequest = request.body
     names = [
         name
@@ -49,12 +49,11 @@ def _assistant(graph: str) -> Assistant:
 
 
 def get_assistant(request: ApiRequest) -> Assistant:
-    """A graph."""
     return _assistant(served(request).graph.name)
 
 
 def get_schemas(request: ApiRequest) -> dict[str, Any]:
-    """The JSON schemas of a graph. Input, output and state have the same channels."""
+    """JSON schemas of a graph. Input, output and state have the same channels."""
     graph = served(request).graph
     schema = after_hook("input", input_schema(graph), request.service.redact)
     return {
@@ -68,7 +67,7 @@ def get_schemas(request: ApiRequest) -> dict[str, Any]:
 
 
 def get_graph(request: ApiRequest) -> dict[str, Any]:
-    """The nodes and edges of a graph."""
+    """Nodes and edges of a graph."""
     manifest = served(request).graph.manifest
     names = [START, *(node.name for node in manifest.nodes), END]
     nodes = [{"id": name, "type": "runnable", "data": {"name": name}} for name in names]

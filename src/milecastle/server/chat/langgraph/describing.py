@@ -1,4 +1,4 @@
-"""Threads, states and runs as LangGraph's SDK reads them, from what ``/v1`` shows of them."""
+"""Threads, states and runs as LangGraph's SDK reads them, from ``/v1`` documents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SOURCES: Final = {"input": "input", "update": "update", "fork": "fork"}
 async def answered(
     request: ApiRequest, make: Callable[..., Any], *args: Any, **headers: str
 ) -> Response:
-    """The answer with what ``make`` returns, off the event loop. It has been redacted."""
+    """Answer with the result of ``make``, called off the event loop. It is already redacted."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     found = partial(_builtins, make, *args)
     return await json_answer(request.service, found, headers=names)
@@ -59,17 +59,16 @@ def _builtins(make: Callable[..., Any], *args: Any) -> Any:
 
 
 def thread_status(status: str) -> SdkThreadStatus:
-    """The status of a thread; one without an unfinished run is idle."""
+    """LangGraph thread status; a thread without an unfinished run is idle."""
     return _THREADS.get(status, "idle")
 
 
 def run_status(status: str) -> SdkRunStatus:
-    """The status of a run; one that was closed before its end is interrupted."""
+    """LangGraph run status; a run closed before its end is interrupted."""
     return _RUNS.get(status, "interrupted")
 
 
 def values_of(state: Any) -> dict[str, Any]:
-    """A state whose messages have types."""
     if not isinstance(state, dict):
         return {}
     messages = messages_in(state)
@@ -77,14 +76,12 @@ def values_of(state: Any) -> dict[str, Any]:
 
 
 def interrupt_of(line: QuestionLine) -> SdkInterrupt:
-    """An open question."""
     shown = {"question": line.question, "show": line.show}
     value = line.question if line.show is None else shown
     return SdkInterrupt(id=line.id, value=value, response_schema=as_object(line.answer))
 
 
 def state_of(shown: ShowDocument) -> ThreadState:
-    """A thread at a checkpoint."""
     line = shown.checkpoint
     return ThreadState(
         values=values_of(shown.state),
@@ -127,7 +124,6 @@ def _tasks(shown: ShowDocument) -> Iterable[ThreadTask]:
 
 
 def thread_of(shown: ShowDocument, created_at: str) -> SdkThread:
-    """A thread."""
     questions: dict[str, tuple[SdkInterrupt, ...]] = {}
     for line in shown.questions:
         questions[line.node] = (*questions.get(line.node, ()), interrupt_of(line))
@@ -143,7 +139,6 @@ def thread_of(shown: ShowDocument, created_at: str) -> SdkThread:
 
 
 def run_of(line: RunLine) -> SdkRun:
-    """A run."""
     return SdkRun(
         run_id=line.run_id,
         thread_id=line.thread,

@@ -1,6 +1,6 @@
-"""What requests of LangGraph's SDK contain, and what they are answered.
+"""Requests and answers of LangGraph's SDK.
 
-Fields that Milecastle has no use for, and that change nothing, are listed and not looked at. A
+Fields Milecastle does not use are listed and ignored. A
 request with any other field is refused.
 """
 
@@ -21,7 +21,7 @@ NoMetadata = Annotated[dict[str, Any], msgspec.Meta(max_length=0)]
 
 
 class SdkCheckpoint(Message, frozen=True):
-    """The place of a checkpoint; those of subgraphs, which have a namespace, are not served."""
+    """A checkpoint's place; subgraph checkpoints, which have a namespace, are not served."""
 
     thread_id: str | None = None
     checkpoint_ns: Literal[""] = ""
@@ -30,7 +30,7 @@ class SdkCheckpoint(Message, frozen=True):
 
 
 class SdkCommand(Message, frozen=True):
-    """How a run that waits continues: with an answer, or not at all (``goto`` the end)."""
+    """Continue a waiting run: with an answer, or not at all (``goto`` the end)."""
 
     resume: Any = msgspec.UNSET
     goto: Literal["__end__"] | None = None
@@ -38,8 +38,6 @@ class SdkCommand(Message, frozen=True):
 
 @prepared
 class RunInput(Message, frozen=True):
-    """A run."""
-
     assistant_id: str
     input: dict[str, Any] | None = None
     command: SdkCommand | None = None
@@ -66,14 +64,14 @@ class RunInput(Message, frozen=True):
 
 
 class ThreadMetadata(Message, frozen=True):
-    """Which graph a thread has; other metadata are not stored."""
+    """The thread's graph; other metadata is not stored."""
 
     graph_id: str | None = None
     assistant_id: str | None = None
 
 
 class ThreadInput(Message, frozen=True):
-    """A thread that is to be. Nothing is stored before its first run."""
+    """A thread to create. Nothing is stored before its first run."""
 
     thread_id: str | None = None
     metadata: ThreadMetadata | None = None
@@ -81,7 +79,7 @@ class ThreadInput(Message, frozen=True):
 
 
 class SearchRequest(Message, frozen=True):
-    """Which threads, those that changed last first."""
+    """Threads to list, most recently changed first."""
 
     metadata: ThreadMetadata | None = None
     ids: tuple[str, ...] | None = None
@@ -94,8 +92,6 @@ class SearchRequest(Message, frozen=True):
 
 
 class HistoryRequest(Message, frozen=True):
-    """Which checkpoints, newest first."""
-
     limit: PageSize = 10
     before: str | SdkCheckpoint | None = None
     checkpoint: SdkCheckpoint | None = None
@@ -103,24 +99,18 @@ class HistoryRequest(Message, frozen=True):
 
 
 class CheckpointRequest(Message, frozen=True):
-    """Which checkpoint."""
-
     checkpoint: SdkCheckpoint
     subgraphs: bool = False
     select: Any = None
 
 
 class StateUpdate(Message, frozen=True):
-    """The channels to change."""
-
     values: dict[str, Any] | None
     checkpoint: SdkCheckpoint | None = None
     checkpoint_id: str | None = None
 
 
 class AssistantsRequest(Message, frozen=True):
-    """Which assistants."""
-
     graph_id: str | None = None
     name: str | None = None
     limit: PageSize = 10
@@ -145,7 +135,7 @@ class GraphQuery(Message, frozen=True):
 
 
 class ListRunsQuery(Message, frozen=True):
-    """Which runs of a thread, newest first."""
+    """Runs to list, newest first."""
 
     limit: PageSize = 10
     offset: Offset = 0
@@ -154,7 +144,7 @@ class ListRunsQuery(Message, frozen=True):
 
 
 class JoinQuery(Message, frozen=True):
-    """What is sent of a run: the modes, as a repeated parameter."""
+    """Stream modes, as a repeated parameter."""
 
     stream_mode: tuple[str, ...] = ()
     cancel_on_disconnect: bool = False
@@ -168,7 +158,7 @@ class CancelRunQuery(Message, frozen=True):
 
 
 class SdkInterrupt(Message, frozen=True, omit_defaults=True):
-    """An open question; ``response_schema`` is that of its answer, if it has one."""
+    """An open question; ``response_schema`` describes its answer, if known."""
 
     id: str
     value: Any
@@ -176,7 +166,7 @@ class SdkInterrupt(Message, frozen=True, omit_defaults=True):
 
 
 class ThreadTask(Message, frozen=True):
-    """A node that runs next, or that waits."""
+    """A next or waiting node."""
 
     id: str
     name: str
@@ -188,8 +178,6 @@ class ThreadTask(Message, frozen=True):
 
 
 class ThreadState(Message, frozen=True):
-    """A thread at a checkpoint."""
-
     values: dict[str, Any]
     next: tuple[str, ...]
     checkpoint: SdkCheckpoint
@@ -201,8 +189,6 @@ class ThreadState(Message, frozen=True):
 
 
 class SdkThread(Message, frozen=True):
-    """A thread."""
-
     thread_id: str
     created_at: str
     updated_at: str
@@ -213,8 +199,6 @@ class SdkThread(Message, frozen=True):
 
 
 class SdkRun(Message, frozen=True):
-    """A run."""
-
     run_id: str
     thread_id: str
     assistant_id: str

@@ -60,14 +60,14 @@ _STOPPED: Final[tuple[RunStatus, ...]] = ("failed", "cancelled", "interrupted")
 
 
 class StartedRun(msgspec.Struct, frozen=True):
-    """A run that was handed over, and the checkpoint after which it begins."""
+    """A queued run, and the checkpoint after which it begins."""
 
     key: ThreadKey
     run_id: str
     after: int
 
     def place(self, ending: str = "") -> str:
-        """Its path below the URL that the client was given."""
+        """Path below the client's base URL."""
         return f"/threads/{quote(self.key.thread, safe='')}/runs/{self.run_id}{ending}"
 
 
@@ -119,7 +119,6 @@ async def _start(request: ApiRequest) -> StartedRun:
 
 
 async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Handle[Any]:
-    """Start a run with an input; without one, continue the thread."""
     if asked.input is None:
         return await retry_thread(service, key, delay=asked.after_seconds)
     wanted = RunRequest(
@@ -137,7 +136,6 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
 
 
 def _with_roles(given: dict[str, Any]) -> dict[str, Any]:
-    """An input whose messages have roles."""
     messages: Any = given.get(MESSAGES)
     if not isinstance(messages, list):
         return given
@@ -151,7 +149,6 @@ def _with_role(item: Any) -> Any:
 
 
 async def _go_back(service: Service, key: ThreadKey, asked: RunInput) -> None:
-    """Go back to the checkpoint that a request names, unless it is the head."""
     id = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     if id:
         head = await service.off_loop(service.store.head, key)
@@ -160,7 +157,6 @@ async def _go_back(service: Service, key: ThreadKey, asked: RunInput) -> None:
 
 
 async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> StartedRun:
-    """Continue a run that waits: with an answer, or by closing it."""
     command = asked.command
     if command is None or asked.input:
         raise InvalidRequest("a run has an input or a command, not both")
@@ -177,7 +173,6 @@ async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> Start
 
 
 def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
-    """The answers by the ids of their questions; one that has no id is for the only question."""
     ids = [line.id for line in shown(service, key).questions]
     by_id = as_object(given)
     if by_id and set(by_id) <= set(ids):
@@ -191,7 +186,7 @@ def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
 
 
 async def join_stream(request: ApiRequest) -> Response:
-    """Send the events of a run from a place on: that of ``Last-Event-ID``, or its head."""
+    """Send a run's events from ``Last-Event-ID``, or from its head."""
     query: JoinQuery = request.query
     if query.cancel_on_disconnect:
         request.require("run")
@@ -259,15 +254,12 @@ async def _texts(
 
 
 async def _asked(service: Service, key: ThreadKey, event: RunEvent) -> tuple[QuestionLine, ...]:
-    """The questions of an interrupt."""
     if not isinstance(event, StateEvent) or event.source != "interrupt":
         return ()
     return (await service.off_loop(shown, service, key, str(event.seq))).questions
 
 
 class _Awaited(EventStreamResponse):
-    """A document that takes its time: blanks before it keep the connection alive."""
-
     media_type = "application/json"
     opening = silence = b" "
 
@@ -307,7 +299,7 @@ def _ending(event: RunStopped) -> dict[str, Any]:
 
 
 def list_runs(request: ApiRequest) -> list[SdkRun]:
-    """The runs of a thread, newest first."""
+    """List a thread's runs, newest first."""
     service, key = request.service, request.key
     query: ListRunsQuery = request.query
     service.line(key)
@@ -317,7 +309,6 @@ def list_runs(request: ApiRequest) -> list[SdkRun]:
 
 
 def get_run(request: ApiRequest) -> SdkRun:
-    """A run."""
     return _run(request.service, request.key, request.path["run"])
 
 

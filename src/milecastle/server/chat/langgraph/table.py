@@ -1,4 +1,4 @@
-"""The endpoints that LangGraph's SDK calls. A path that is fixed comes before one with a name."""
+"""The endpoints LangGraph's SDK calls. A path that is fixed comes before one with a name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def _off_loop(make: Callable[[ApiRequest], Any]) -> Handler:
 
 
 def _starting(path: str) -> tuple[Endpoint, ...]:
-    """Three ways to start a run: in a thread, or in a new one."""
     also: tuple[TokenScope, ...] = ("read",)
     events = {200: _EVENTS}
     return (

@@ -84,7 +84,6 @@ def _thread(service: Service, key: ThreadKey, budget: ValueBudget | None = None)
 
 
 def _unread(service: Service, key: ThreadKey, entry: Entry) -> ShowDocument:
-    """A checkpoint without its state: an answer has no room for more of them."""
     info, run = service.line(key), service.store.run(key, entry.run_id)
     return ShowDocument(
         tenant=key.tenant,
@@ -99,7 +98,7 @@ def _unread(service: Service, key: ThreadKey, entry: Entry) -> ShowDocument:
 
 
 def search_threads(request: ApiRequest) -> list[SdkThread]:
-    """Threads of the caller's tenant, those that changed last first."""
+    """List the tenant's threads, most recently changed first."""
     service = request.service
     asked: SearchRequest = request.body
     infos = islice(_recent(service, request.tenant), _MOST)
@@ -162,7 +161,7 @@ def post_state_at(request: ApiRequest) -> ThreadState:
 
 
 def post_state(request: ApiRequest) -> dict[str, SdkCheckpoint]:
-    """Change the state of a thread by adding a checkpoint."""
+    """Change a thread's state by adding a checkpoint."""
     asked: StateUpdate = request.body
     at = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     change = UpdateRequest(update=asked.values or {}, at=at)
@@ -172,7 +171,7 @@ def post_state(request: ApiRequest) -> dict[str, SdkCheckpoint]:
 
 
 def get_history(request: ApiRequest) -> list[ThreadState]:
-    """The states of a thread, newest first; none, if it has not been run."""
+    """List a thread's states, newest first; none before its first run."""
     service, key = request.service, request.key
     asked: HistoryRequest = request.body
     if service.store.thread(key) is None:

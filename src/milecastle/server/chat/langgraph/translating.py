@@ -4,7 +4,7 @@ Rules:
 
 - The last event of a checkpoint has its seq as id: a reader that is cut off before it gets all of
   them again, and one that has it gets none twice.
-- The first event has the id of the checkpoint before the run, so that a stream can be resumed from
+- The first event has the id of the checkpoint before the run, so a stream can be resumed from
   there on.
 - A message that is committed is sent whole, also if parts of it were emitted: clients replace it.
 """
@@ -34,7 +34,7 @@ MODES: Final = ("values", "updates", "messages", "messages-tuple", "custom")
 
 
 def known_modes(given: str | Iterable[str]) -> tuple[str, ...]:
-    """The modes that a request asks for.
+    """The modes a request asks for.
 
     Raises:
         InvalidRequest: there is one that Milecastle does not have.
@@ -47,7 +47,7 @@ def known_modes(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 class SdkTranslation:
-    """One run. ``state`` is that of the checkpoint before the first that is sent."""
+    """One run. ``state`` is from the checkpoint before the first one sent."""
 
     def __init__(self, thread: str, run_id: str, modes: Iterable[str], state: Any) -> None:
         self._thread = thread
@@ -56,11 +56,11 @@ class SdkTranslation:
         self._state: dict[str, Any] = values_of(state)
 
     def begin(self, after: int) -> bytes:
-        """The first event of a stream that begins above a seq."""
+        """First event of a stream after a seq."""
         return event_text("metadata", as_json({"run_id": self._run_id, "attempt": 1}), after)
 
     def texts(self, event: RunEvent, questions: Iterable[QuestionLine] = ()) -> Iterator[bytes]:
-        """What an event of a run is; ``questions`` are those of an interrupt."""
+        """Translate a run event; ``questions`` are an interrupt's."""
         if event is None:
             yield b""
         elif isinstance(event, StateEvent):
@@ -129,7 +129,6 @@ def _part(chunk: Chunk) -> dict[str, Any]:
 
 
 def _updates(nodes: tuple[str, ...], old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What a node changed. Of several nodes that ran together only the names are known."""
     if len(nodes) != 1:
         return dict.fromkeys(nodes)
     changed = {
@@ -141,7 +140,6 @@ def _updates(nodes: tuple[str, ...], old: dict[str, Any], new: dict[str, Any]) -
 
 
 def _added(old: Any, new: Any) -> Any:
-    """What was added to a list; else all of it."""
     if isinstance(old, list) and isinstance(new, list):
         before: list[Any] = anything(old)
         after: list[Any] = anything(new)
