@@ -96,6 +96,19 @@ def test_thread_deleted_while_it_is_pruned_is_reported() -> None:
         prune_thread(store, log_codec_for(app.graph), KEY, keep_last=6)
 
 
+def test_thread_deleted_before_its_history_is_read_has_nothing_to_prune() -> None:
+    """Was broken: ``IndexError``, which ended the whole sweep."""
+
+    class Deleting(Rolling):
+        def history(self, key: ThreadKey, **wanted: Any) -> Any:
+            self.delete(key)
+            return super().history(key, **wanted)
+
+    store = Deleting()
+    codec = log_codec_for(thread_of(20, store).graph)
+    assert prune_thread(store, codec, KEY, keep_last=3) == 0
+
+
 def test_repeated_input_finds_its_run_when_only_later_updates_are_left() -> None:
     """Broken on purpose: the checkpoint below the first update is expected to exist."""
     store = Rolling()

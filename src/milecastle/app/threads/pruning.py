@@ -34,7 +34,7 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
     codec = codec.for_thread(key)
     cut = find_cut(store, codec, head, key, keep_last)
     kept = [entry for entry in store.history(key) if entry.seq >= cut]
-    if cut <= 1 or kept[-1].seq > cut:
+    if cut <= 1 or not kept or kept[-1].seq > cut:  # none if it was deleted since
         return 0
     rewritten = [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept[::-1])]
     return store.prune(key, head=head.seq, cut=cut, rewritten=rewritten)
