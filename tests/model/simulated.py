@@ -378,6 +378,8 @@ class ModelCourse(Course):
 
     def _check_ticks(self) -> None:
         """Every tick of the schedule was fired, in a thread of its own, and applied once."""
+        logs: list[list[str]] = []
+        fired, times = Counter[str](), list[int]()
         for _ in range(10):  # a worker may have to catch up with many
             self.timeline.run(self.timeline.now + 10 * PERIOD * SECOND)
             logs = self._ticked()

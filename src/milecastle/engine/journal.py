@@ -22,10 +22,10 @@ import msgspec.structs
 from milecastle.codec.deltas import LogCodec, Operations, as_operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
-from milecastle.engine.chain import ChainEnd
 from milecastle.engine.failing import describe_superseded
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import BEGAN
+from milecastle.engine.rollup_rule import ChainEnd
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (
     DELTA,

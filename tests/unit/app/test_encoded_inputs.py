@@ -60,13 +60,17 @@ class Listed(TypedDict):
     items: list[int]
 
 
+def _nothing(state: Any) -> dict[str, Any]:
+    return {}
+
+
 class Reduced(TypedDict):
     items: Annotated[list[int], _with_count]
 
 
 def test_what_a_reducer_made_of_the_input_is_stored() -> None:
     """Fails if the bytes of the input are stored although its reducer changed it."""
-    app = _line(Reduced, lambda state: {})
+    app = _line(Reduced, _nothing)
     for n in (7, 9):
         app.invoke({"items": [n]}, "t")
     assert app.state("t").state["items"] == [9, 1]
@@ -82,7 +86,7 @@ class Sorted:
 
 def test_what_the_state_made_of_the_input_is_stored() -> None:
     """Fails if the bytes of the input are stored although the state's class changed it."""
-    app = _line(Sorted, lambda state: {})
+    app = _line(Sorted, _nothing)
     app.invoke({"items": [3, 1]}, "t")
     assert app.state("t").state.items == [1, 3]
 
@@ -95,7 +99,7 @@ def test_what_the_first_router_made_of_the_input_is_stored() -> None:
         return "a"
 
     graph = StateGraph(Listed)
-    graph.add_node("a", lambda state: {})
+    graph.add_node("a", _nothing)
     graph.add_conditional_edges(START, route, {"a": "a"})
     graph.add_edge("a", END)
     app = graph.compile(store="memory://")

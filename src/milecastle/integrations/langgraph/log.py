@@ -22,7 +22,7 @@ import msgspec.msgpack
 import msgspec.structs
 
 from milecastle.codec import envelope
-from milecastle.engine.chain import ChainEnd
+from milecastle.engine.rollup_rule import ChainEnd
 from milecastle.integrations.langgraph.packing import (
     ChannelParts,
     Operation,
