@@ -278,7 +278,7 @@ def _all_tests(number: str, proofs: Sequence[Proof], instead: Sequence[str]) -> 
     """Return the section of a requirement: its public API and every test, by file."""
     apis = ", ".join(dict.fromkeys(f"`{proof.api}`" for proof in proofs if proof.api))
     title = f"**{TITLES[number]}.**" + (f" Public API: {apis}." if apis else "")
-    lines = [f"\n## {number}", title, *([] if proofs else instead)]
+    lines = [f"\n## {number}", title, *(() if proofs else instead)]
     for file in dict.fromkeys(proof.file for proof in proofs):
         tests = [f"- `{proof.test}`" for proof in proofs if proof.file == file]
         lines += [f"`{file}`:", "\n".join(tests)]

@@ -59,7 +59,7 @@ class Advance:
         So it does if events are wanted.
         """
         progress = self._progress
-        if len(names) > 1 or progress.reserved:
+        if len(names) != 1 or progress.reserved:
             return False
         exits = self._exits.get(names[0], _ASK)
         if exits.straight is not None:

@@ -54,6 +54,7 @@ class StoredFiles(Protocol):
 
     async def astore(self, path: AnyPath, /) -> File:
         """Async version of ``store``."""
+        ...
 
     def open(self, file: File, /) -> FileReader:
         """Open a stored file; ``Corrupted`` if it is missing or damaged."""

@@ -175,7 +175,8 @@ class Store(Capabilities, Protocol):
 
     @property
     def blocking(self) -> bool:
-        """Whether calls may block."""
+        """True if calls may block."""
+        ...
 
     @property
     def rollup_after(self) -> int | None:

@@ -175,9 +175,9 @@ _RECORDS = (
     "TracingObserver",
 )
 _IMPORTS = {
-    **{name: f"from milecastle.errors import {name}" for name in _RARE_ERRORS},
-    **{name: f"from milecastle.records import {name}" for name in _RECORDS},
-    "Fit": "from milecastle.records import Compatibility",
+    **{name: f"milecastle.errors.{name}" for name in _RARE_ERRORS},
+    **{name: f"milecastle.records.{name}" for name in _RECORDS},
+    "Fit": "milecastle.records.Compatibility",
     "BellStore": "store.listen, which is None if the store does not notify",
     "NotifyingStore": "store.listen, which is None if the store does not notify",
     "GroupStore": "store.commit_many, which is None if the store writes no groups",

@@ -561,7 +561,11 @@ def test_a_refused_deletion_says_that_inputs_wait(
     app.submit(told("1"), "t")
     app.submit(told("2"), "t", if_busy="queue")
     app.resume("t", take_over=True)
-    monkeypatch.setattr(removing, "waiting_inputs", lambda *_: ())  # it comes after the look
+
+    def no_inputs(*_: Any) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(removing, "waiting_inputs", no_inputs)  # it comes after the look
     with pytest.raises(Conflict, match=r"inputs wait .* take_over=True, which discards them"):
         app.delete("t")
     assert len(waiting_inputs(store, KEY)) == 1

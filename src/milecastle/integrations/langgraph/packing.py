@@ -105,13 +105,14 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
             return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))
         except TypeError:
             pass  # not plain: it has objects, or keys that are not text
-    items = cast("Sequence[Any]", value) if type(value) is list else ()
+    is_list = type(cast("object", value)) is list
+    items: Sequence[Any] = value if is_list else ()
     if known and items:
         found = _encodings.joined(serde, items)
         if found is not None:
             return Packed(len(items), found)
     form, body = serde.dumps_typed(value)
-    if known and form == "msgpack" and type(value) is list:
+    if known and form == "msgpack" and is_list:
         count, start = list_head(body)
         return Packed(count, body[start:])
     return Packed(form, bytes(body))
