@@ -651,8 +651,8 @@ class App(Generic[S]):
         ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.
         So it is with a thread that was taken back to before its run's end. Waiting inputs start
         from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its run has
-        ended and inputs wait, the run of the first of them is cancelled. With ``run_id``, only that
-        run: ``False`` if another one has the thread by now.
+        ended and inputs wait, the first one's run is cancelled. With ``run_id``, only that run:
+        ``False`` if another one has the thread by now.
         """
         threads, key = self._runner.changed(thread)
         clock = self._runner.settings.clock

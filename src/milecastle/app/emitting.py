@@ -134,7 +134,6 @@ class Mailbox:
             self._wake()
 
     def take(self) -> list[Event]:
-        """New events; a gap is reported with its size."""
         found: list[Event] = []
         dropped, self._dropped = self._dropped, None
         if dropped is not None and (first := self._open(dropped)) is not None:

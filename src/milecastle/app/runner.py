@@ -312,7 +312,6 @@ class Runner(Generic[S]):
         return self._existing(call) if call.if_exists == "keep" else self._enqueue(call)
 
     def _existing(self, call: Call) -> Handle[S] | None:
-        """Newest run in a thread expected to be absent. Decodes nothing."""
         if call.thread is None:
             raise InvalidRequest("if_absent= needs a thread: without one, each call starts another")
         threads, key = self.stored(call.thread)[0], self._addressed(call)

@@ -99,7 +99,7 @@ def harvest(places: Places, path: str, node: str) -> Artifact:
 
 
 class ContentCache:
-    """Stores results of tasks under ``folder``.
+    """Stores task results under ``folder``.
 
     ``hard_links`` restores files as hard links where the disk cannot clone: faster, but safe only
     if nothing writes to an output in place.
@@ -144,7 +144,6 @@ class ContentCache:
         put(path, msgspec.json.encode(sealed))
 
     def has(self, item: Item) -> bool:
-        """True if an item's file is there, undamaged."""
         return self._damage(item) is None
 
     def add(self, hash: str, chunks: Iterable[bytes]) -> None:
@@ -302,7 +301,7 @@ class SharedCache:
     def fetch(
         self, tenant: str, task_hash: str, outputs: set[str], cache: ContentCache
     ) -> CacheEntry | None:
-        """Bring the result of a task into a workspace's cache; ``None`` if there is none.
+        """Bring a task's result into a workspace's cache; ``None`` if there is none.
 
         ``outputs`` are those the task declares.
         """

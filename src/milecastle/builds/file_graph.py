@@ -4,7 +4,7 @@ A file run must know its nodes before it starts: edges are fixed and there is no
 runs one layer: nodes building on the same number of layers below them. A ``FileTask`` has a
 node's data fixed before the run starts: versions, parameters, places.
 
-A node's code version is a hash of its code and of what that code refers to. It is
+A node's code version is a hash over its code and everything it refers to. It is
 taken from the compiled code that would run, not from the source file, which may have been
 edited since. Comments, layout and line numbers are not part of it.
 
@@ -170,7 +170,6 @@ def _layers(
 def _made(
     files: Mapping[str, Files], workspace: tuple[str, ...] | None, problems: list[str]
 ) -> dict[tuple[str, ...], str]:
-    """Paths by the node creating them; conflicts are added to the problems."""
     made: dict[tuple[str, ...], str] = {}
     for node, declared in files.items():
         for path in declared.outputs:
@@ -269,7 +268,6 @@ def _task(
 
 
 def version_of(node: Node, declared: Files, known: dict[int, str] | None = None) -> str:
-    """A node's code version: declared, or from its code."""
     given = declared.version or node.version
     if given:
         return f"version {given}"

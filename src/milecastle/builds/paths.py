@@ -97,7 +97,6 @@ class Places:
         self.root = root.resolve()
 
     def output(self, path: str, node: str) -> Path:
-        """An output's current place; ``FileRefused`` if outside the root."""
         self._folder_of(path, node)
         return self.root / path
 

@@ -199,7 +199,6 @@ class TraceFile:
 
 
 def read_trace(path: Path) -> dict[str, TraceEvent]:
-    """Each node's last trace event; empty without a trace."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -219,7 +218,6 @@ def seal_update(sealer: Sealer | None, task_hash: str, body: bytes) -> bytes:
 
 
 def open_update(entry: CacheEntry, sealers: Sealers | None) -> bytes:
-    """An entry's update; ``CodecError`` if it cannot be opened."""
     if sealers is None:
         return entry.update
     if not entry.thread:

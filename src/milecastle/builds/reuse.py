@@ -1,4 +1,4 @@
-"""Reuse of results when a node is called: by the plan of a file run, or by a ``cache=`` key.
+"""Reuse when a node is called: by a file run's plan, or by a ``cache=`` key.
 
 Nodes are wrapped: each is asked first whether it needs to run at all. A node the plan reuses
 gives its recorded update, after its outputs were put back. Any other is run, its outputs are
@@ -108,7 +108,6 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return self._execution(node, task, inputs, seen)
 
     def finish(self, execution: Execution, update: Any) -> Any:
-        """Store a node's result; its checkpoint is written last."""
         task, node = execution.task, execution.node
         if task is None:
             return update

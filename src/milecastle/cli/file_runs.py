@@ -87,7 +87,6 @@ def file_run(
 
 
 def print_plan(session: Session, thread: str, plan: Plan) -> int:
-    """Print a plan with reasons; return the exit code."""
     session.report(plan_document(thread, plan), plan.lines())
     return OK if plan.verdict else REFUSED
 

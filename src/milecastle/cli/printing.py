@@ -82,7 +82,6 @@ def print_lines(lines: Iterable[str], width: int | None = None) -> bool:
 
 
 def terminal_width() -> int | None:
-    """A line, truncated with an ellipsis if too long."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -103,13 +102,11 @@ def fitting(line: str, width: int) -> str:
 
 
 def say(*lines: str) -> None:
-    """A count with its noun: 1 thread, 2 threads."""
     for line in lines:
         click.echo(printable(line), err=True)
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: 1 thread, 2 threads."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

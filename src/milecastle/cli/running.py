@@ -170,7 +170,6 @@ def _where(result: Result[Any]) -> str:
 
 
 def shared_store(session: Session) -> ClaimStore:
-    """This call's store, if workers can share it."""
     return require_shared(session.store())
 
 

@@ -93,7 +93,6 @@ def keepers_of(session: Session, types: Iterable[Any] = ()) -> list[CheckpointSt
 
 
 def with_keys(keepers: list[CheckpointStore], work: Callable[[CheckpointStore], T]) -> T:
-    """One call: its flags, settings, store and app."""
     for keeper in keepers[:-1]:
         try:
             return work(keeper)
@@ -327,7 +326,6 @@ class Session:
             yield
 
     def describe_store(self) -> str:
-        """A description of the store, without a password."""
         found = self.url()
         return masked(found.value) if found else "the app's store"
 

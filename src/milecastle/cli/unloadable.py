@@ -27,7 +27,6 @@ from milecastle.ports.store import Batch, Store
 def load_or_record(
     session: Session, thread: str | None, *, folder: str | None = None, mode: Mode = "incremental"
 ) -> App[Any]:
-    """The app; a loading failure is recorded if possible."""
     try:
         return session.app()
     except (LoadError, DefinitionError) as error:

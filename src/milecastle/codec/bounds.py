@@ -9,8 +9,8 @@ become gigabytes. Headers contain the number of items: containers and items are 
 from header to header, without creating objects. Bodies that are too short to exceed a limit, which
 is nearly all of them, are not walked.
 
-Keys, and members of sets, whose hashes are equal are compared one by one: with many of them a
-small body would take minutes.
+Keys and set members with equal hashes are compared one by one: with many, a small body would take
+minutes.
 """
 
 from __future__ import annotations

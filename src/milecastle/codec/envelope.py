@@ -51,9 +51,7 @@ class Sealer(Protocol):
 
     def seal(self, body: bytes, place: PayloadPlace) -> bytes: ...
 
-    def unseal(self, payload: bytes, place: PayloadPlace) -> bytes:
-        """The body sealed for this position; otherwise ``CodecError``."""
-        ...
+    def unseal(self, payload: bytes, place: PayloadPlace) -> bytes: ...
 
     def digest(self, body: bytes) -> str: ...
 
@@ -196,7 +194,6 @@ def unframe_objects(payload: bytes) -> bytes:
 
 
 def names_objects(payload: bytes) -> bool:
-    """True if a payload is framed as naming objects."""
     return (
         payload[:1] == _OBJECTS_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & OBJECTS)
     )
@@ -218,7 +215,6 @@ def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
 
 
 def names_files(payload: bytes) -> bool:
-    """True if a payload is framed as naming files."""
     return payload[:1] == _FILES_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & FILES)
 
 

@@ -244,7 +244,7 @@ _SEQUENCES: Final = frozenset({list, tuple, set, frozenset})
 class ValueReader:
     """Reads values of the registry's types.
 
-    Types of msgpack come back at once; every extension is opened by the reader of its code. Nothing
+    msgpack's types come back at once; every extension is opened by its code's reader. Nothing
     is imported, and the only user code running is a registered ``from_plain`` or the constructor
     of a msgspec struct.
     """

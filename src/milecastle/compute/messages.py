@@ -226,7 +226,7 @@ def pack_raised(error: BaseException) -> Raised:
 
 
 def unpack_raised(raised: Raised, where: str) -> BaseException:
-    """The error again; of a class this process does not know, one of the same name.
+    """The error again; for an unknown class, one with the same name.
 
     Its code is not called. ``where`` says where it was raised.
     """

@@ -152,7 +152,6 @@ class RayActors(ProcessPool):
         super().submit(tasks)
 
     def forget(self, runs: Iterable[int]) -> None:
-        """Release these runs; end the actors if unused."""
         super().forget(runs)
         with self._lock:
             if self._timer is None and not self._closed:

@@ -63,16 +63,13 @@ class RemoteTask(msgspec.Struct, eq=False):
     over: bool = False
 
     def renew(self) -> None:
-        """Give it another ticket: it is sent again."""
         self.work = msgspec.structs.replace(self.work, ticket=next(_numbers))
 
 
 class Site(Protocol):
     """A place where tasks run. Its methods return at once, and may be called from any thread."""
 
-    def submit(self, tasks: Sequence[RemoteTask], /) -> None:
-        """Run these tasks; each ends by ``RemoteTasks.finished`` or ``lost``."""
-        ...
+    def submit(self, tasks: Sequence[RemoteTask], /) -> None: ...
 
     def withdraw(self, tasks: Sequence[RemoteTask], /) -> None:
         """Stop these tasks, which are over; nothing more is reported."""
@@ -119,7 +116,6 @@ class RemoteTasks:
     # ---- for the driver's thread
 
     def start(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """Send tasks for remote nodes; return the others."""
         here: list[RunTask] = []
         sent: dict[int, tuple[Site, list[RemoteTask]]] = {}
         for task in tasks:
@@ -192,7 +188,6 @@ class RemoteTasks:
         return bool(self._running)
 
     def take(self) -> list[Finished]:
-        """Newly finished tasks; those out of time are stopped."""
         while self._done:
             remote, done = self._done.popleft()
             if self._drop(remote):

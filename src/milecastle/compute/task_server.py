@@ -89,7 +89,6 @@ class FarPort:
         return MISSING if reply.body is None else self._values.unpack_one(reply.body)
 
     def is_running(self, task: RunTask) -> bool:
-        """True if the running task is not over."""
         return self.open
 
     def facts(self, task: RunTask) -> TaskFacts:

@@ -130,7 +130,6 @@ def make_root(root: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create the folder if it does not exist."""
     if not check_folder(folder):
         try:
             folder.mkdir(mode=PRIVATE_FOLDER)

@@ -31,7 +31,6 @@ _RESERVED: Final = re.compile(
 
 
 def file_name(id: str) -> str:
-    """File or folder name for ``id``, without a suffix."""
     cleaned = _FORBIDDEN.sub("_", _ENDS.sub("", id))
     if cleaned == id and _stands_alone(id):
         return id

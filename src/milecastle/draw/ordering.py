@@ -27,7 +27,6 @@ class Rows:
             self.order[row].append(point)
 
     def add_stop(self, row: int) -> int:
-        """A new point, not yet in its row's order."""
         self.rank.append(row)
         self.above.append([])
         self.below.append([])

@@ -80,7 +80,6 @@ class Sketch(NamedTuple):
         return {START: "start", END: "end"}.get(self.names[index], self.names[index])
 
     def counted(self, index: int) -> str:
-        """The caption, with the number of visits if known."""
         visits = self.visits.get(self.names[index], 0)
         return f"{self.caption(index)} \u00d7{visits}" if visits else self.caption(index)
 

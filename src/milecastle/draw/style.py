@@ -89,7 +89,6 @@ def _rules(palette: _Palette) -> str:
 
 
 def known_marks(marks: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The marks unchanged; ``ValueError`` for one without a colour."""
     marks = marks or {}
     if wrong := sorted(set(marks.values()).difference(MARKS)):
         raise ValueError(f"no such mark: {', '.join(wrong)} (there are {', '.join(MARKS)})")

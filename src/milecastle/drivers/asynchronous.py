@@ -107,7 +107,7 @@ class Drive:
         return self.result()
 
     async def hand_over(self) -> Ending:
-        """Commit the opening of a run queued for workers: nothing of it runs here."""
+        """Commit the opening of a run queued for workers: nothing runs here."""
         host = self._host
         if host.committer is not None:
             self._commit = host.seen(commits_of(host.committer).commit)

@@ -114,7 +114,7 @@ def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
 
 
 def hand_over(begin: BeginRun, host: Host) -> Ending:
-    """Commit the opening of a run queued for workers: nothing of it runs here."""
+    """Commit the opening of a run queued for workers: nothing runs here."""
     effects = begin(HostServices(host))
     error: BaseException | None = None
     while True:

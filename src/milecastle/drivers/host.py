@@ -91,7 +91,6 @@ class Host:
             self._commit(batch)
 
     def seen(self, commit: CommitBatch) -> CommitBatch:
-        """The loop's commit, wrapped if observers trace commits."""
         if not self.observers.sees_commits:
             return commit
 
@@ -216,7 +215,6 @@ def failed_commit(raised: BaseException) -> BaseException:
 
 
 def last_effects(effects: Generator[Effect, Any, Ending]) -> LastEffects:
-    """Effects a stopping run still wants; receives their errors."""
     error: BaseException | None = Stopped(RunCancelled())
     try:
         while True:

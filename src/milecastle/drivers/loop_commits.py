@@ -53,7 +53,6 @@ class LoopCommits:
             raise waiter.outcome
 
     def __call__(self, told: Sequence[Waiter]) -> None:
-        """Wake this loop's runs; called by the writing thread."""
         loop = self._loop()
         if loop is None:
             return

@@ -157,7 +157,6 @@ class LoopTasks:
     # ---- events
 
     def take_events(self) -> list[Event]:
-        """Newly emitted events; nodes waiting for room continue."""
         events = list(self.emitted)
         self.emitted.clear()
         if self._room is not None:

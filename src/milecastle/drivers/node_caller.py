@@ -163,7 +163,6 @@ class Deadlines:
         return min(_end(*watched)[0] for watched in self._tasks.values())
 
     def pass_(self, now: float) -> tuple[RunningTask, float] | None:
-        """A timed-out task and its timeout, if any."""
         for watched in self._tasks.values():
             end, seconds = _end(*watched)
             if end <= now:

@@ -205,7 +205,6 @@ def apply_updates(
     updates: Sequence[tuple[str, Mapping[str, Any]]],
     operations: Operations | None,
 ) -> bool:
-    """Apply one step's updates; return True if anything changed."""
     if len(updates) > 1:
         _refuse_two_writers(schema, updates)
     changed = False

@@ -35,13 +35,13 @@ def _never() -> bool:
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """Which workers may run a thread, and which one does.
 
-    ``lane`` names the graph and its fingerprint. ``worker`` is the one running it now; without
-    one, the run is handed over when it is opened, to be started at ``due_at``. ``priority``
-    puts it before other threads of its tenant, for all segments of the run. ``retry`` says
-    which failures of the run are retried. ``is_draining`` says the worker is about to stop:
-    the run is released with the commit of its next step. ``is_lost`` says another one has the
-    thread by now: this run records nothing any more. ``is_retaken`` says the worker before
-    this one was lost with the thread: an entry with the note ``LOST`` says so before a node runs.
+    ``lane`` names the graph and its fingerprint. ``worker`` is the one running it now; without one,
+    the run is handed over when it is opened, to be started at ``due_at``. ``priority`` puts it
+    before its tenant's other threads, for all segments. ``retry`` says which failures of the run
+    are retried. ``is_draining`` says the worker is about to stop: the run is released with the
+    commit of its next step. ``is_lost`` says another one has the thread by now: this run records
+    nothing any more. ``is_retaken`` says the worker before this one was lost with the thread: an
+    entry with the note ``LOST`` says so before a node runs.
     """
 
     lane: str

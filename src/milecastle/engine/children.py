@@ -102,7 +102,6 @@ class Children:
             owned[1].ready.append(item)
 
     def go_on(self) -> Generator[Effect, Any, list[Child]]:
-        """Resume children no longer wait; return those that ended."""
         now = self._run.plan.clock.monotonic()
         for child in self._children:
             if child.waits_for_one and child.ready:

@@ -144,7 +144,6 @@ class Journal:
         self.unless: str | None = None
 
     def note(self, operations: Operations) -> None:
-        """Hold a step's operations until the next entry."""
         self._pending = self._pending + operations if self._pending else operations
 
     def carry(self, stored: Mapping[str, str]) -> None:
@@ -300,7 +299,7 @@ class Journal:
         return Batch(key=self.key, head=self.head, head_id=self.head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
-        """The batch recording the outcome of the run without a new entry.
+        """The batch recording the run's outcome without a new entry.
 
         A run without an entry does not change the thread's status.
         """

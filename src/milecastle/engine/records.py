@@ -19,7 +19,7 @@ from milecastle.ports.task import MISSING
 
 
 class Records:
-    """Outcomes, attempts and recorded values of the tasks of the step a run is in.
+    """Outcomes, attempts and recorded values for the current step's tasks.
 
     ``first_reruns`` is how often the run's first step was resumed before.
     """
@@ -60,7 +60,6 @@ class Records:
         )
 
     def outcome(self, task: str) -> Mapping[str, Any] | None:
-        """A task's outcome from before an interruption, if any."""
         return self._rows.get(self.outcome_row(task)) if self._rows else None
 
     def outcome_row(self, task: str) -> str:

@@ -54,7 +54,6 @@ def under_new_names(position: Position, renames: Renames) -> Position:
 
 
 def task_renamed(task: str, renames: Renames) -> str:
-    """A renamed task id; fan-out items keep their numbers."""
     names = {task_id(old): task_id(new) for old, new in renames.nodes.items()}
     if task in names:
         return names[task]

@@ -97,7 +97,6 @@ def follow_goto(graph: CompiledGraph, name: str, goto: Sequence[str | Send], way
 
 
 def refuse_undeclared(graph: CompiledGraph, name: str, goto: Sequence[str | Send]) -> None:
-    """Refuse a target the node does not declare."""
     declared = graph.gotos.get(name, frozenset())
     for target in goto:
         to = cast("Any", target.node if isinstance(target, Send) else target)

@@ -81,7 +81,6 @@ class Run(RunState):
             self.task_port = RunTaskPort(plan, self.progress, self.saver, self.records, services)
 
     def effects(self) -> Generator[Effect, Any, Ending]:
-        """The run's effects, for a driver; returns its ending."""
         if self.run_events and self._services:
             self._begin_segment(self._services)
         try:

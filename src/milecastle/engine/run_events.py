@@ -105,13 +105,11 @@ class RunEvents:
         return self.event("item_complete", **self._task(name, task, attempt), data=item)
 
     def updates(self) -> Generator[Effect, Any, None]:
-        """Release updates: they are committed, or need not be."""
         held, self._held = self._held, []
         for event in held:
             yield Emit(msgspec.structs.replace(event, type="update", seq=self._seq))
 
     def retry(self, name: str, task: str, attempt: int, error: BaseException) -> Emit:
-        """A node will be retried; ``attempt`` is the next."""
         data = {"error": type(error).__qualname__}
         return self.event("retry", **self._task(name, task, attempt), data=data)
 

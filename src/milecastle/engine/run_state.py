@@ -34,7 +34,6 @@ class RunState:
         self.records = Records(plan, self.progress)
 
     def node_error(self, name: str, values: dict[str, Any], cause: BaseException) -> ExecutionError:
-        """Error for a node that failed for good."""
         state, step = self.schema.view(values), self.progress.step + 1
         error = self.error(f"node '{name}' failed", name, step, state, cause)
         key: object = cause.args[0] if isinstance(cause, KeyError) and cause.args else None
@@ -46,7 +45,6 @@ class RunState:
         return error
 
     def reducer_error(self, failed: ReducerFailed) -> ExecutionError:
-        """Error for a failed reducer."""
         progress = self.progress
         state, step = self.schema.view(progress.values), progress.step + 1
         return self.error(str(failed), failed.node, step, state, failed.cause, failed.channel)
@@ -60,7 +58,6 @@ class RunState:
         cause: BaseException,
         channel: str | None = None,
     ) -> ExecutionError:
-        """Error for failed user code; ``what`` names the place."""
         error = ExecutionError(
             f"{what} at step {step} with {type(cause).__name__}",
             node=name,

@@ -115,7 +115,6 @@ class Step:
         return len(self.outcomes) == len(self.tasks)
 
     def run(self) -> Generator[Effect, Any, None]:
-        """Run the tasks until each has ended or waits."""
         try:
             while True:
                 chosen = list(self._choose())

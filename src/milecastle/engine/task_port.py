@@ -75,7 +75,6 @@ class RunTaskPort:
             )
 
     def heartbeat(self, task: RunTask) -> None:
-        """Executors watch the time; a stopped run refuses."""
         self._refuse_if_stopped(task)
         if self._services is not None:
             self._services.heartbeat()
@@ -107,7 +106,6 @@ class RunTaskPort:
         return end if now < end else None
 
     def waits(self) -> WaitingTasks:
-        """Waits in this step: answers, and future times."""
         reserved = self._progress.reserved
         if ASKED not in reserved and SLEEPS not in reserved:
             return {}

@@ -125,7 +125,6 @@ def wake_time(reserved: Reserved, ran: set[str], sleeps: Kept, now: int) -> int 
 
 
 def open_interrupts(reserved: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
-    """A checkpoint's unanswered questions; ids start with its ``place``."""
     answers = reserved.get(ANSWERS, {})
     return tuple(_interrupts(reserved.get(ASKED, {}), answers, place))
 

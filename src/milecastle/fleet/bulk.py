@@ -1,8 +1,8 @@
 """Bulk work: many threads retried, cancelled or deleted, one after the other, here or by a job.
 
-The command line changes threads itself (``change_threads``). The server submits a job: a run of a
-small graph in a thread of the tenant, ``bulk@@ID``. One step commits which threads are next,
-another changes them, so a job survives its worker, and its state is its progress.
+The command line changes threads itself (``change_threads``). The server submits a job: a small
+graph's run in the tenant's thread ``bulk@@ID``. One step commits which threads are next, another
+changes them, so a job survives its worker, and its state is its progress.
 
 Rules:
 
@@ -185,7 +185,6 @@ class Bulk:
         return _info(id, handle.status, fresh)
 
     def info(self, tenant: str, id: str) -> JobInfo:
-        """A job's progress; ``InvalidRequest`` if there is none."""
         found = App(self.runner).state(job_key(tenant, id))
         return _info(id, found.status, found.state)
 
@@ -202,7 +201,6 @@ class Bulk:
         }
 
     def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
-        """Change the found threads, if still as listed."""
         tenant, app = _tenant(ctx), self._app
         changes: dict[str, ThreadChange] = {
             "retry": lambda info: not app.retry(info.key).reused,

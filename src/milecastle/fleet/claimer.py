@@ -149,7 +149,6 @@ class Claimer:
         self._context.wake.clear()
 
     async def run_until_idle(self) -> None:
-        """Claim until nothing is due and nothing runs."""
         most, running = self._context.options.concurrency, self._segments.running
         while running or await self.claim(most):
             await self._until_woken(self._poll)

@@ -23,7 +23,6 @@ def is_async(function: Any) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """A function's name; a callable object's class name."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__name__", None) or type(function).__name__)

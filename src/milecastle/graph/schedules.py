@@ -101,7 +101,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
                 yield tick
 
     def latest(self, tick: int, now: int) -> int:
-        """The newest tick that has come, if ``tick`` has."""
         if isinstance(self.when, timedelta):
             period = self.when // _MICROSECOND
             return max(tick, now // period * period)

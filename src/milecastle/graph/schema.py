@@ -41,7 +41,6 @@ _KEEPS_TYPE: Final = frozenset({"last", "append", "merge", "union"})
 
 
 def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
-    """Mismatches with their paths; no value is included."""
     found: list[str] = []
     for name, value in values.items():
         if name not in declared:
@@ -212,7 +211,6 @@ class StateSchema(msgspec.Struct, frozen=True):
 
 
 def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
-    """Read a class's channels; ``UnreadableState`` explains a refusal."""
     form, fields = read_fields(state_type, local_names)
     channels = {field.name: _channel(field) for field in fields}
     defaults = {
@@ -229,7 +227,6 @@ def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
 
 
 def read_input_schema(input_type: Any, local_names: Mapping[str, Any]) -> InputSchema:
-    """Read an input class's keys; ``UnreadableState`` explains a refusal."""
     _, fields = read_fields(input_type, local_names)
     required = tuple(one.name for one in fields if one.required and one.default is None)
     annotations = {one.name: one.annotation for one in fields}

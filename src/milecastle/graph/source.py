@@ -1,6 +1,6 @@
 """Reading a function's own source: which keys it returns, which node names a router returns.
 
-Only literals count, a variable holding nothing else, and module constants as names of nodes.
+Only literals count, a variable holding nothing else, and module constants as node names.
 Everything else is checked at run time. Nothing here ever runs the user's code, and decorators are
 not looked through: they may return something other than the function they wrap.
 """

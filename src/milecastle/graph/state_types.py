@@ -373,7 +373,6 @@ def construct(state_type: Any, form: Form, values: Mapping[str, Any]) -> Any:
 
 
 def put_together(state_type: Any, form: Form, values: Mapping[str, Any]) -> Any:
-    """A state with these fields, without its constructor's additions."""
     made: Any = object.__new__(state_type)
     if form == "pydantic":
         private = {

@@ -113,9 +113,9 @@ def _said(given: object) -> str:
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node as it is run. ``parameters`` pairs each parameter with its injected value.
 
-    The first ``leading`` of them are passed by position. ``positional`` is true for the common
-    case of a function of the state alone. ``simple`` is true for a node called once and
-    either returns or fails; a ``subgraph`` is not called at all. ``attempts`` are its policy's.
+    The first ``leading`` of them are passed by position. ``positional`` is true for a function with
+    only the state. ``simple`` is true for a node called once and either returns or fails; a
+    ``subgraph`` is not called at all. ``attempts`` are its policy's.
     """
 
     name: str
@@ -149,7 +149,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def call(self, state: Any, config: Any, context: Any) -> Any:
-        """Call the function; an async one returns its coroutine."""
         if self.positional:
             return self.function(state)
         given = {"state": state, "config": config, "ctx": context, "name": self.name}

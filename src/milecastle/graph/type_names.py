@@ -39,7 +39,6 @@ WrongType = tuple[str, str, str]
 def misfit_of(
     value: object, declared: str, types: Types, path: str, depth: int = 0
 ) -> WrongType | None:
-    """First mismatch inside ``value``; no value is included."""
     first: WrongType | None = None
     for member in _split(declared, "|"):
         found = _against(value, member, types, path, depth)

@@ -31,7 +31,7 @@ SNAPSHOT: Literal[2] = 2
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One row of a thread's log.
 
-    ``kind`` describes the payload: this entry's updates (delta), the updates of every entry after
+    ``kind`` describes the payload: this entry's updates (delta), every entry's updates after
     ``roll_seq`` of the entry before (rollup), or the whole state (snapshot). The state here is the
     snapshot at ``base_seq``, then every rollup up to ``roll_seq``, then every delta after it. For
     an entry that is a rollup or a snapshot, ``roll_seq == seq``. ``route`` names nodes whose

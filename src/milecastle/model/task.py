@@ -40,7 +40,7 @@ class RunFacts(msgspec.Struct, frozen=True, eq=False):
 
 @prepared
 class TaskFacts(msgspec.Struct, frozen=True):
-    """More data for a node's context; ``began`` is the id of the entry before the step."""
+    """More data for a node's context; ``began`` is the entry's id before the step."""
 
     origin: Origin
     failures: Mapping[str, Any]

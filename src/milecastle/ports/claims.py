@@ -1,33 +1,33 @@
-"""Claims: how workers share the threads of a store.
+"""Claims: how workers share a store's threads.
 
 A thread is the fleet's if its line in the index names a *lane*: a graph and its fingerprint. The
-commit that makes a run necessary writes ``due_at`` into that line, so no wake-up can be lost.
+commit making a run necessary writes ``due_at`` into that line, so no wake-up can be lost.
 
-Rules that every store with this port follows, and that ``milecastle.testing.ClaimContract`` checks:
+Rules for every store with this port, checked by ``milecastle.testing.ClaimContract``:
 
 1. A thread is *due* if its line has a lane, a ``due_at`` that has come, and no worker. Committing a
    line with ``due_at=0`` makes it due at once: the store replaces 0 by the time on its own clock,
-   and a negative number by the time that comes so many microseconds later.
+   and a negative number by the time coming so many microseconds later.
 2. ``claim`` writes the worker into the lines of due threads, each by one comparison: of two claims
    of one thread, one gets it. A line stays claimed until a commit writes another line, until it is
-   given back, or until ``reclaim`` finds that its worker is gone. If ``claim`` raises, its outcome
-   is unknown: ``claimed`` tells what the worker has.
+   given back, or until ``reclaim`` finds its worker is gone. If ``claim`` raises, its outcome
+   is unknown: ``claimed`` lists the worker's threads.
 3. A claim is not a fence. It decides who tries; the log decides who may write. A worker that lost
    its claim is refused by the log once another run has written its first entry.
 4. A worker is alive while it calls ``beat``, which it does before its first claim. How long it may
    be silent is in its heartbeat, and everybody goes by that. Only the store's clock is compared:
    with itself. It does not go back.
 5. ``reclaim`` makes threads due at a whole second, and nothing else does so on purpose: whoever
-   claims such a thread knows that a worker was lost with it (``was_lost``). A thread whose own time
+   claims such a thread knows a worker was lost with it (``was_lost``). A thread whose own time
    is a whole second looks the same, which costs one entry of the log.
 6. If more is due than a claim may take, it is shared as ``milecastle.ports.fairness`` says: one of
    each tenant's lane in turn, those with the higher priority first, then those that were due first.
    It may get less than it asked for, though more is due; something that is due it gets.
-7. Claiming costs what is claimed, and not what sleeps, is queued elsewhere or has ended.
-8. Inputs that are enqueued wait beside the log of their thread, in the order of ``enqueue``. While
+7. Claiming costs as much as it takes, regardless of sleeping, queued or ended threads.
+8. Inputs that are enqueued wait beside their thread's log, in the order of ``enqueue``. While
    one waits, the thread is due whenever its run has completed or was cancelled: the commit that
-   writes this, and ``enqueue`` if it comes later, make it due at once, in the lane that it had. If
-   its run sleeps, it is due at the time that it sleeps until. The batch that starts the next run
+   writes this, and ``enqueue`` if it comes later, make it due at once, in the lane it had. If
+   its run sleeps, it is due at the time it sleeps until. The batch that starts the next run
    removes its input, and is refused if it has no line. A thread is not deleted at a head while
    inputs wait.
 9. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
@@ -97,12 +97,12 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was silent for longer than it may be."""
+        """True if it was silent for longer than allowed."""
         return self.silent > self.silent_after
 
 
 class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in one lane for one tenant.
+    """One lane's depth for one tenant.
 
     ``due`` threads wait for a worker, the oldest of them for ``oldest`` seconds; ``later`` have a
     time that has not come; ``running`` have a worker.
@@ -117,7 +117,7 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingInput(msgspec.Struct, frozen=True, kw_only=True):
-    """An input that waits: the run that it starts, its mark, and what it is, encoded."""
+    """A waiting input: its run, its mark, and the encoded value."""
 
     run_id: str
     mark: str
@@ -129,7 +129,7 @@ class ClaimStore(Store, Protocol):
     """A store whose threads workers can share. Times are in microseconds since 1970."""
 
     def beat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive now, and what it serves."""
+        """Record a worker as alive, with the lanes it serves."""
         ...
 
     def retire(self, worker: str) -> int:
@@ -140,31 +140,31 @@ class ClaimStore(Store, Protocol):
         ...
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """All workers that were not forgotten, by id."""
+        """All workers not yet forgotten, by id."""
         ...
 
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Give due threads of these lanes to a worker; their lines as they are now.
 
-        Those that were due first come first. ``InvalidRequest`` if the worker's id is empty.
+        Ordered by due time. ``InvalidRequest`` if the worker's id is empty.
         """
         ...
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
-        """Make a thread due again after ``delay`` seconds; ``False`` if the worker has it not."""
+        """Make a thread due again after ``delay`` seconds; ``False`` if the worker lacks it."""
         ...
 
     def reclaim(self, timeout: float | None = None) -> int:
-        """Take the threads of all workers that were silent for too long, or that nobody knows.
+        """Take the threads of all workers silent for too long, or that nobody knows.
 
-        ``timeout``: for more than so many seconds, instead of what their heartbeats say.
+        ``timeout``: for more than so many seconds, instead of their heartbeats' limit.
         They become due at once, as ``lost_at`` says. Returns how many these were. The workers are
         forgotten.
         """
         ...
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:
-        """The threads that this worker has, by tenant and thread."""
+        """This worker's threads, by tenant and thread."""
         ...
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
@@ -175,17 +175,17 @@ class ClaimStore(Store, Protocol):
         ...
 
     def now(self) -> int:
-        """The time on the clock of the store, by which threads become due."""
+        """The store's time, by which threads become due."""
         ...
 
     def depths(self) -> Sequence[LaneDepth]:
-        """How much is in each lane, by lane and tenant."""
+        """Depth per lane and tenant."""
         ...
 
     def overdue(self, age: float) -> Sequence[str]:
-        """The lanes that have a thread which has been due for longer than so many seconds.
+        """The lanes with a thread which has been due for longer than so many seconds.
 
-        It costs what these lanes are, and not what is in them.
+        It costs as much as the number of these lanes, not their contents.
         """
         ...
 
@@ -198,9 +198,9 @@ class ClaimStore(Store, Protocol):
         unless: str | None = None,
         known: bool = False,
     ) -> str:
-        """Let an input wait until its thread is free; the id of the run that it starts.
+        """Let an input wait until its thread is free; the id of the run it starts.
 
-        ``record`` is that of the run, which is queued. Nothing is written if the thread has this
+        ``record`` is the queued run's. Nothing is written if the thread has this
         run already, a run whose input has the digest ``unless``, or a waiting input with the same
         ``mark``: the id of that run is returned. With ``known`` the thread has the run already, and
         its input is added: for copies. ``InvalidRequest`` if the thread is in no lane: then no
@@ -209,23 +209,23 @@ class ClaimStore(Store, Protocol):
         ...
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        """The inputs that wait, in their order."""
+        """Waiting inputs, in order."""
         ...
 
     def limits(self) -> Sequence[Limit]:
-        """What claims must not exceed, by graph and tenant."""
+        """Limits for claims, by graph and tenant."""
         ...
 
     def set_limit(self, limit: Limit) -> None:
-        """Set the limit of a graph and a tenant, in place of the one that they had.
+        """Set a graph's limit and a tenant, in place of the one they had.
 
-        One that limits nothing is removed. The period of a rate is not begun again.
+        An empty limit is removed. The period of a rate is not begun again.
         """
         ...
 
 
 def system_time() -> int:
-    """The time of this machine in microseconds: the clock of a store that has no server."""
+    """This machine's time in microseconds: the clock for stores without a server."""
     return time_ns() // 1000
 
 
@@ -243,7 +243,6 @@ class SteadyTime:
         self._lock = Lock()
 
     def __call__(self) -> int:
-        """The time in microseconds."""
         with self._lock:
             ticks, system = monotonic_ns(), self._source()
             passed = (ticks - self._ticks) // 1000
@@ -254,17 +253,17 @@ class SteadyTime:
 
 
 def lost_at(now: int) -> int:
-    """The time from which on a thread is due whose worker was lost by now."""
+    """Due time for a thread whose worker was lost by now."""
     return now - now % _SECOND
 
 
 def was_lost(info: ThreadInfo) -> bool:
-    """Whether a thread became due because its worker was lost."""
+    """True if a thread became due because its worker was lost."""
     return info.due_at is not None and info.due_at % _SECOND == 0
 
 
 def require_worker(id: str) -> None:
-    """Refuse an empty id: a line without a worker has that."""
+    """Refuse an empty id: an index row without a worker has that."""
     if not id:
         raise InvalidRequest("a worker needs an id that is not empty")
 
@@ -283,12 +282,12 @@ def next_is_due(line: ThreadInfo, lane: str) -> ThreadInfo:
 def waiting_inputs(
     store: Store, key: ThreadKey, limit: int | None = None
 ) -> Sequence[WaitingInput]:
-    """The inputs that wait for their turn; none in a store that workers do not share."""
+    """Waiting inputs; empty in a store workers do not share."""
     return store.inputs(key, limit=limit) if offers(store, ClaimStore) else ()
 
 
 def refuse_no_lane(key: ThreadKey) -> NoReturn:
-    """No worker would find the thread."""
+    """Refuse: no worker would find the thread."""
     raise InvalidRequest(
         f"thread '{key.thread}' is not run by workers, so its inputs cannot wait for one: submit "
         "when its run has ended"
@@ -296,7 +295,7 @@ def refuse_no_lane(key: ThreadKey) -> NoReturn:
 
 
 def refuse_no_line(key: ThreadKey) -> NoReturn:
-    """The line would not say whether the thread is due for the next input."""
+    """Refuse: the index row would not say if the thread is due for the next input."""
     raise InvalidRequest(
         f"a batch that removes a waiting input of thread '{key.thread}' needs the thread's line in "
         "the index: set Batch.thread"
@@ -304,13 +303,13 @@ def refuse_no_line(key: ThreadKey) -> NoReturn:
 
 
 def is_due(batch: Batch) -> bool:
-    """Whether a batch makes its thread due at once."""
+    """True if a batch makes its thread due at once."""
     line = batch.thread
     return line is not None and line.due_at == 0 and not line.worker
 
 
 def dated(batch: Batch, now: int) -> Batch:
-    """The batch with a time for a line that is due at once, or so many microseconds later."""
+    """The batch with a due time filled in: now, or some microseconds later."""
     line = batch.thread
     if line is None or line.due_at is None or line.due_at > 0:
         return batch

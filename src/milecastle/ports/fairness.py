@@ -85,7 +85,7 @@ class Rotation:
         self._begin_behind(scans, served)
 
     def passed(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
-        """Take note of a claim that served each tenant of these lanes once, in their order.
+        """Record a claim that served each tenant in these lanes once, in order.
 
         The last lane that was served may have more tenants; those before it have begun again.
         """

@@ -27,7 +27,7 @@ Rules for every store, checked by ``milecastle.testing.StoreContract``:
    returned is the newer. A store of files with no such order says which order it has. A page
    costs as much as its size, not the store's; a store that has everything in memory, or in files,
    may scan it.
-10. Deleting removes all of a thread and nothing of any other.
+10. Deleting removes a thread completely, and nothing else.
 11. Pruning changes no remaining state. A writer continuing from the head and the pointers that
     it knows is read back correctly.
 12. A closed store raises ``Unavailable`` for every call.
@@ -127,7 +127,7 @@ class Capabilities(Protocol):
 
     @property
     def part_of(self) -> PartOf | None:
-        """The part of a thread, if parts of the store write, and fail, each for itself.
+        """A thread's part, if the store's parts write and fail independently.
 
         Always the same object: groups of commits are formed for each.
         """

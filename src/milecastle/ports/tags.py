@@ -14,7 +14,7 @@ class Tags(Protocol):
     """Reads of tags. A store without them ignores ``Batch.tags``."""
 
     def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads of a tenant, by code point; a thread without any is missing."""
+        """These threads' tags, by code point; a thread without any is missing."""
         ...
 
     def threads(

@@ -127,7 +127,6 @@ class Broadcast:
         return self._first + len(self._items)
 
     def has_all_after(self, seq: int) -> bool:
-        """True if every checkpoint after this one is buffered."""
         return seq >= self._base
 
     def at(self, position: int) -> tuple[int, BroadcastText]:

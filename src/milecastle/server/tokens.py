@@ -98,7 +98,6 @@ class TokenFile:
         self.tokens = read_tokens(self._path)
 
     def has_changed(self) -> bool:
-        """True if the file changed and ``tokens`` are new."""
         stamp = self._look()
         if stamp == self._stamp:
             return False

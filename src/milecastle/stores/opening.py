@@ -40,7 +40,7 @@ class _Opening(Protocol):
     def open_url(self, url: str, /) -> Store: ...
 
     def unopened(self, url: str, /) -> Unopened | None:
-        """Information about a store that must not be opened; ``None`` if it may be."""
+        """Information about an unopened store; ``None`` if it may be."""
         ...
 
 
@@ -133,7 +133,6 @@ def with_objects(store: Store, objects: str | ObjectStorage | None) -> Store:
 
 
 def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> SweepReport:
-    """Remove a tenant's unreferenced objects; ``InvalidRequest`` without object storage."""
     with _needing_packages("object storage", "objects"):
         from milecastle.stores.offloading import OffloadingStore, sweep
     if not isinstance(store, OffloadingStore):

@@ -58,7 +58,6 @@ def _parts_of(hint: Any) -> list[object]:
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """A class's hints by name, without unresolvable ones."""
     try:
         return type_hints(cls, include_extras=True)
     except Exception:

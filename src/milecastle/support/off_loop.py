@@ -37,7 +37,6 @@ class StoreThreads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:
-        """Let idle threads end; later calls use asyncio's threads."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)

@@ -18,7 +18,7 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 def printable(text: str) -> str:
     r"""The text on one line: unsafe characters as escapes such as ``\n``, ``\x1b``, ``\u202e``.
 
-    The threads of subgraphs are named as in errors.
+    The subgraph threads are named as in errors.
     """
     if text.isprintable():
         return text

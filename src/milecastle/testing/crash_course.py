@@ -147,7 +147,7 @@ class Course(msgspec.Struct, kw_only=True):
 
     ``kinds`` are the effects it reached. ``result`` is from the last call that did not crash.
     ``answered`` are the questions whose answers were acknowledged, ``asked_again`` those of them
-    that were open later on. ``again`` is the result of the call after the end, and ``worked_again``
+    that were open later on. ``again`` is the call's result after the end, and ``worked_again``
     how many effects it had. ``problem`` says why it did not come to an end.
     """
 

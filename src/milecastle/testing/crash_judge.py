@@ -3,7 +3,7 @@
 Each course must end in the same state, along the same path, with a history with no gap, with
 every acknowledged checkpoint in it, with no finished task run twice, no recorded step repeated,
 no answered question asked again, with no run left open and nothing left over of an unfinished step,
-in the threads of subgraphs as well. Called again after the end, it returns that and runs nothing.
+in the subgraph threads as well. Called again after the end, it returns that and runs nothing.
 Where not every step is saved, those that were not may be repeated, and the path is compared where
 it is known.
 """

@@ -87,9 +87,11 @@ class Witness(Protocol):
 
     def starting(self, task: RunTask) -> None:
         """A task is about to run."""
+        ...
 
     def ended(self, task: RunTask) -> None:
         """A task returned or raised."""
+        ...
 
     def told(self, task: RunTask) -> None:
         """The engine is about to learn one task ended well."""
@@ -105,6 +107,7 @@ class Witness(Protocol):
 
     def committed(self, batch: Batch) -> None:
         """The store acknowledged a batch."""
+        ...
 
 
 class _Services(HostServices):

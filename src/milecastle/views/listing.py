@@ -142,7 +142,6 @@ def _has(store: Store, info: ThreadInfo, tag: str | None) -> bool:
 
 
 def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:
-    """A thread, with the reason if it is lost."""
     info = claimed(info)
     record = store.run(info.key, info.run_id) if info.status == "running" else None
     reason = why_lost(store, record) if record else ""

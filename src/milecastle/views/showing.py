@@ -67,7 +67,6 @@ def show_document(store: Store, key: ThreadKey, shown: Shown, decoded: Decoded) 
 
 
 def run_lines(store: Store, runs: Iterable[RunRecord]) -> list[RunLine]:
-    """Runs with their failures; a claimed one is running."""
     lines: list[RunLine] = []
     for run in runs:
         may_be_claimed = run.status in ("queued", "interrupted", "sleeping")
@@ -93,7 +92,6 @@ def ended_tasks(store: Store, key: ThreadKey, head: Entry, node: str) -> int:
 
 
 def changes_between(old: Decoded, new: Decoded) -> tuple[list[Change], dict[str, str]]:
-    """Differences, and channels that cannot be read and compared."""
     unread = {**old.undecoded, **new.undecoded}
     before, after = (
         {name: value for name, value in side.values.items() if name not in unread}

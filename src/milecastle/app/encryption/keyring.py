@@ -2,12 +2,12 @@
 
 Rules:
 
-- The keys of threads are in a store of any kind, wrapped by a key of the keyring, as one thread
+- The thread keys are in a store of any kind, wrapped by a key of the keyring, as one thread
   each of the reserved tenant ``milecastle.keys``; names are hashed.
 - The first writer of a thread creates its key. The fence of the key store ensures there is
   only one. A writer starting a thread whose key already exists gives the key a new life, so that
   it is not erased on behalf of the previous thread.
-- The threads of subgraphs share the key of the thread they belong to, and are deleted with it.
+- Subgraph threads share their parent's key, and are deleted with it.
 - Keys are not cached: once one is erased, the next call in any process no longer finds it.
 """
 

@@ -64,7 +64,6 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def add_file(folder: Path, node: str, milliseconds: int, data: bytes) -> Path:
-    """Write ``{node}_{milliseconds}.pkl`` under an unused name, later if needed."""
     name = file_name(node)
 
     def place(temporary: Path) -> None:

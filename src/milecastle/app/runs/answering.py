@@ -109,7 +109,6 @@ def _questions(position: Position) -> dict[str, Interrupt]:
 
 
 def refuse_unasked(thread: str, position: Position, given: Given) -> None:
-    """Refuse answers to closed questions, and report those already answered."""
     found, answered = _questions(position), position.reserved.get(ANSWERS, {})
     for id in given.ids:
         place, _, label = id.partition(":")

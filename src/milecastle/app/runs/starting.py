@@ -431,7 +431,7 @@ class Start(msgspec.Struct):
 
 
 def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan:
-    """The plan of a subgraph's run: its own thread, under that of its parent."""
+    """Plan a subgraph's run: its own thread, under its parent's."""
     parent, subgraph = effect.parent, effect.subgraph
     graph, journal = subgraph.graph, parent.journal
     make = partial(

@@ -1,4 +1,4 @@
-"""The threads of subgraphs: named after the thread, the step and their parent's task.
+"""The subgraph threads: named after the thread, the step and their parent's task.
 
 The step's position starts with the id of its first entry. So a fork of the parent
 never finds another branch's child, and a thread never finds the child of a deleted thread of
@@ -79,7 +79,6 @@ def _head(store: Store, key: ThreadKey) -> tuple[int, str | None]:
 
 
 def _is_orphan(store: Store, key: ThreadKey) -> bool:
-    """True if a thread's parent lacks the entry that began its step."""
     parent, place, _ = key.thread.rsplit(SUBGRAPH, 2)
     return store.locate(ThreadKey(key.tenant, parent), place.partition(".")[0]) is None
 
@@ -135,7 +134,7 @@ def _listed(
     limit: int,
     after: str | None,
 ) -> Sequence[ThreadInfo]:
-    """A page of threads: those of a tag whatever their status, or those of a status."""
+    """A page of threads, by tag or by status."""
     if tag is not None:
         found = require_tags(store).threads(tenant, tag, limit=limit, after=after)
     else:
@@ -148,7 +147,7 @@ def _listed(
 def _with_claimed(
     store: ClaimStore, tenant: str, found: Sequence[ThreadInfo], limit: int, after: str | None
 ) -> Sequence[ThreadInfo]:
-    """A page of running threads, with those of which the index does not say so yet."""
+    """A page of running threads, including those not yet marked in the index."""
     keys = {key for worker in store.workers() for key in store.claimed(worker.id)}
     last = found[-1].key.thread if len(found) == limit else None
     listed = {info.key: info for info in found}

@@ -109,7 +109,7 @@ def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Ent
 
 
 def attempt_at(store: Store, codec: LogCodec, key: ThreadKey, head: Entry) -> int:
-    """The attempt number of the thread's current step; only the counts of its tasks are decoded."""
+    """The attempt number in the thread's current step; only task counts are decoded."""
     rows = {
         result.task: codec.decode_state(codec.unseal_result(result))
         for result in store.results(key)

@@ -205,7 +205,6 @@ class Threads:
             )
 
     def update(self, key: ThreadKey, update: Mapping[str, Any], at: At) -> CheckpointMetadata:
-        """Append a checkpoint: an update on top of ``at``."""
         head = self._newest(key, at)
         bound, chain = self._opened(key, at)
         entry = chain.entries[-1]

@@ -1,7 +1,7 @@
 """Migrating a thread to a changed graph: by a registered migration, or by ``accept_changes``.
 
 The history records either, in the entry with which the run continues. The
-threads of subgraphs are migrated in the same way, by migrations registered with the app.
+subgraph threads are migrated in the same way, by migrations registered with the app.
 A thread is not resumed if a subgraph it is in the middle of cannot be.
 """
 

@@ -28,7 +28,6 @@ def require_tags(store: Store | None) -> Tags:
 
 
 def tags_at(store: Store, key: ThreadKey) -> tuple[str, ...]:
-    """A thread's tags; empty if the store has none."""
     if store.tags is None:
         return ()
     return store.tags.of(key.tenant, [key.thread]).get(key.thread, ())

@@ -9,9 +9,8 @@ Rules:
 - It is deleted only if its head is still the one that was read first, and no input waits: the store
   compares both. A run, an update and a fork start with an entry, so nothing acknowledged is
   deleted unseen.
-- The threads of its subgraphs are removed with it, and before it, so a sweep that dies leaves
-  no thread of a subgraph behind. Each is removed at the head it had when the thread was seen
-  to have ended, or stays.
+- Its subgraph threads are removed first, so a sweep that dies leaves none behind. Each is removed
+  at the head it had when the thread was seen to have ended, or stays.
 - A thread written to meanwhile stays: its pruning is tried again, and then both are left
   for the next time.
 - The key of an encrypted thread is deleted after the thread, never before: if a sweep dies in

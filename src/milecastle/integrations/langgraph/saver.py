@@ -149,7 +149,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first: of a namespace, of a thread, or of all threads.
+        """Checkpoints, newest first: for a namespace, a thread, or all threads.
 
         The order of a namespace is that in which they were stored; several are listed together in
         the order of their ids.
@@ -419,7 +419,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         await self._performer.call(partial(self.copy_thread, source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace of the threads, or delete the threads.
+        """Keep each namespace's newest checkpoint, or delete the threads.
 
         Ancestors needed by delta channels are kept too.
         """

@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans and metrics of runs. Needs the extra ``otel``."""
+"""OpenTelemetry: spans and run metrics. Needs the extra ``otel``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of runs. Their attributes are names of graphs and nodes, statuses and error types.
+"""The run metrics. Their attributes are graph names and nodes, statuses and error types.
 
 Never a run, a thread or a tenant: the number of series must not grow with them. Durations are in
 seconds; the count of a duration is the number of runs, steps, tasks and commits.

@@ -1,4 +1,4 @@
-"""Spans of runs, steps, tasks and commits.
+"""Run spans, steps, tasks and commits.
 
 Rules:
 

@@ -39,7 +39,6 @@ def wants_stream(http: Request) -> bool:
 async def live_parts(
     renderer: Renderer, page: WebPage, request: ApiRequest
 ) -> AsyncGenerator[bytes, None]:
-    """Live events; an empty text after a silence."""
     loop = asyncio.get_running_loop()
     opened = said = loop.time()
     shown = of = ""

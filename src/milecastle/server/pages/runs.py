@@ -118,7 +118,6 @@ def bulk_values(request: ApiRequest, status: str | None, graph: str | None) -> d
 
 
 async def change_runs(action: BulkAction, request: ApiRequest) -> PageView | Response:
-    """Confirm a bulk change; once confirmed, queue a job."""
     form: BulkForm = request.body
     asked = _asked(action, form)
     if form.confirmed:

@@ -1,7 +1,7 @@
 r"""Self-checking lines.
 
 A line is ``{"length":N,<N bytes of JSON>,"check":"<32 hex digits>"}\n``. The check is BLAKE2b of
-the check of the line before (nothing for the first) and of everything up to the check.
+the line's check before (nothing for the first) and of everything up to the check.
 
 Rules:
 

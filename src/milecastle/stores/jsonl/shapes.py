@@ -5,7 +5,7 @@ One line is one commit, so a batch is there whole or not at all::
     {"seq": 7, "created_at": "2026-11-15T01:26:19.123456Z", "checkpoint": {...}}
 
 and, when a commit holds more, ``also`` (further checkpoints), ``results``, ``runs``,
-``failures``, ``manifests``, ``thread`` (the thread's line in a list of threads); one without a
+``failures``, ``manifests``, ``thread`` (the thread's line in a thread list); one without a
 checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset of the nearest line before
 that has ``thread``, so it is found from the end. The first line is the header: it names the
 thread of the file.
@@ -75,7 +75,6 @@ def _second(seconds: int) -> str | None:
 
 
 def to_microseconds(moment: Moment) -> int:
-    """The stored time; ``ValueError`` if it is invalid."""
     if isinstance(moment, int):
         return moment
     found = datetime.fromisoformat(moment)
@@ -165,7 +164,6 @@ def _render(operations: list[Any], whole: bool) -> Rendered:
 
 
 def restore(state: Raw | UnsetType, updates: Raw | UnsetType, payload: str | UnsetType) -> bytes:
-    """The original payload; ``ValueError`` if it is invalid."""
     operations: list[Any]
     if updates is not UNSET:
         operations = list(chain.from_iterable(_as_updates(updates)))

@@ -523,7 +523,6 @@ class JsonlTags:
     def threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads with a tag, by thread id. The ends of all logs are read."""
         return self._list(tenant, limit, after, lambda one: tag in one.tags)
 
 

@@ -96,7 +96,6 @@ class SharedObjects:
             _remember(self._pinned, key, began)
 
     def put(self, tenant: str, value: bytes) -> ObjectReference:
-        """Store a value once per tenant; return its reference."""
         digest = blake2b(value, digest_size=32).hexdigest()
         began = monotonic()
         name = self.known(tenant, digest)
@@ -113,7 +112,6 @@ class SharedObjects:
         return name if monotonic() - seen < self.patience else ""
 
     def remember(self, tenant: str, digest: str, name: str, began: float) -> None:
-        """Note an object whose pointer was read after ``began``."""
         with self._lock:
             _remember(self._known, (tenant, digest), (name, began))
 

@@ -202,7 +202,6 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def file_storage(self) -> FileStorage:
-        """Files in object storage: this object has them itself."""
         return self
 
     def files(self, tenant: str, *, sealed: bool) -> TenantFiles:

@@ -113,7 +113,6 @@ class Commits:
         self._remember(batch)
 
     def many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
-        """Append the batches in one transaction; return each outcome."""
         refused: dict[int, StoreError] = {}
         sound: list[Batch] = []
         for place, batch in enumerate(batches):

@@ -12,5 +12,4 @@ def open_url(url: str) -> PostgresStore:
 
 
 def unopened(url: str) -> PostgresServer:
-    """The server at a URL, without opening the store."""
     return PostgresServer(url)

@@ -90,7 +90,6 @@ def result_from(row: Row) -> TaskResult:
 
 
 def record_from(key: ThreadKey, found: Sequence[Row]) -> RunRecord | None:
-    """The record read with a chain, if any."""
     texts = [row[15] for row in found if row[0] == RECORD]
     return run_from(key, tuple(msgspec.json.decode(texts[0]))) if texts else None
 

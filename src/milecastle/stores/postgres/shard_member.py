@@ -200,7 +200,6 @@ class ShardMember(PostgresStore):
         return self._recent_records(tenant, status, limit, after)
 
     def look(self, behind: Mapping[str, str], limit: int, shut: Shut = ()) -> Look:
-        """Due work in lanes, each starting after a tenant."""
         return self._claims.look(behind, limit, shut)
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:

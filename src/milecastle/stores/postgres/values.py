@@ -112,7 +112,6 @@ def unescape(stored: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """True if PostgreSQL can store the text unchanged."""
     return _STRANGE.search(text) is None
 
 

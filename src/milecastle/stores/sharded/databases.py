@@ -260,7 +260,6 @@ class Databases:
         raise Unavailable("shards of the map are being moved all the time: try again")
 
     def settle_all(self) -> None:
-        """Complete moves that were made and not noted."""
         said = {database: database.call(ShardMember.reload) for database in self.all}
         for shard in range(SHARDS):
             self._settle({name: places[shard] for name, places in said.items() if shard in places})
@@ -272,7 +271,6 @@ class Databases:
         of: Sequence[Database] | None = None,
         unwanted: Unwanted[T] | None = None,
     ) -> dict[Database, T]:
-        """Answers in time; one database's error if none answers."""
         asked = self.all if of is None else of
         return self.ask_each(dict.fromkeys(asked, work), unwanted=unwanted)
 

@@ -54,7 +54,6 @@ class ShardMap(msgspec.Struct, frozen=True):
 
 
 def read_map(path: str | os.PathLike[str]) -> ShardMap:
-    """Read a map; ``InvalidRequest`` explains a mistake in it."""
     file = os.fspath(path)
     document = _parsed(file)
     for key in document.keys() - set(_KEYS):

@@ -242,7 +242,6 @@ def _claimants(transaction: Transaction) -> Iterator[Any]:
 
 
 def overdue(transaction: Transaction, least: int) -> list[str]:
-    """Lanes with a thread due before this time."""
     found: list[str] = []
     row = transaction.one("next_lane", ("",))
     while row is not None:

@@ -269,7 +269,6 @@ class Connections:
             self._readers, self._writer, self._ready = [], None, None
 
     def __del__(self) -> None:
-        """Close leftover connections: newer Pythons warn about open ones."""
         for connection in getattr(self, "_readers", ()):
             connection.close()
         writer: sqlite3.Cursor | None = getattr(self, "_writer", None)

@@ -16,7 +16,6 @@ def open_url(url: str) -> SqliteStore:
 
 
 def unopened(url: str) -> SqliteFile:
-    """The file at a URL, without opening it."""
     return SqliteFile(_place(url)[0])
 
 

@@ -549,7 +549,6 @@ class SqliteStore(SqliteFile, Capabilities):
         return thread, ThreadLog(transaction, thread, self._known_of(thread))
 
     def _known_of(self, thread: ThreadRow) -> Known:
-        """A thread's cached data; its name now means this one."""
         known = self._known.get(thread.key)
         if known is None or known.id != thread.id:
             known = Known(thread.id)

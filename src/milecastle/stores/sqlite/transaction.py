@@ -254,7 +254,6 @@ class Transaction:
         return row[0] if row else 0
 
     def run_records(self, thread: ThreadRow, limit: int | None) -> list[RunRecord]:
-        """A thread's runs, newest first; none is missing."""
         wanted = thread.runs if limit is None else max(0, min(limit, thread.runs))
         place = f"runs, thread '{thread.key}'"
         with self.reading(place):

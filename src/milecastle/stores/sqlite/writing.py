@@ -51,7 +51,6 @@ __all__ = [
 
 
 def is_plain(batch: Batch) -> bool:
-    """True if a batch is exactly one entry."""
     return not (
         len(batch.entries) != 1
         or batch.runs

@@ -6,7 +6,7 @@ Rules:
   patch of the one before, as JSON Patch (RFC 6902).
 - Steps and messages that have begun are ended before the run is.
 - Messages of assistants are sent as text, once: emitted parts are not sent again when the message
-  is committed. If the client cannot have the messages of the state after that (others were added,
+  is committed. If the client cannot have the state's messages after that (others were added,
   changed or removed), it is sent all of them.
 """
 
