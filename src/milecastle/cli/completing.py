@@ -14,7 +14,7 @@ _MOST = 50
 class QuotingBash(BashComplete):
     """Completion for bash that inserts names as words, whatever they contain.
 
-    The script click has expands each name as bash expands an unquoted variable.
+    The script that click has expands each name as bash expands an unquoted variable.
     """
 
     source_template = r"""

@@ -1,6 +1,6 @@
 """Graphs whose nodes declare files, built and planned in a workspace.
 
-The workspace is ``--workspace``; the one the app was compiled with; or the folder of a
+The workspace is ``--workspace``; the one that the app was compiled with; or the folder of a
 ``file://`` store. Unless the app says otherwise, declared files are in the current folder.
 """
 

@@ -1,4 +1,8 @@
-"""Print nodes completed by the thread's runs."""
+"""File runs among the threads, for commands that list and show.
+
+Their records are in a workspace: the one of ``--workspace``, the app's, or the folder of a file
+store, whose own runs are in the same folder and are distinguished by their log.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class SearchedPlaces(NamedTuple):
 
 
 def print_file_run(session: Session, document: FileShowDocument) -> None:
-    """The run for ``thread`` or ``thread@run-id``; ``None`` if there is no such thread."""
+    """Print one run with its completed nodes."""
     if session.as_json:
         print_document(document)
         return
@@ -55,7 +59,7 @@ def print_file_history(session: Session, thread: str, lines: tuple[NodeLine, ...
 
 
 def open_source(session: Session, folder: str | None) -> SearchedPlaces:
-    """The store and this call's workspace.
+    """This call's store and workspace.
 
     Raises:
         click.UsageError: neither is given.

@@ -57,7 +57,15 @@ def _meant(reference: str) -> str:
 
 
 def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
-    """A module's apps, or its graphs if it has no app."""
+    """The apps or graphs of a reference, at least one; a factory is called.
+
+    An attribute may be a list. ``demo`` means ``demo:app``, or every app of a module without one.
+
+    Raises:
+        click.UsageError: the reference is malformed.
+        DefinitionError: it is a graph with problems.
+        LoadError: it cannot be imported, or is something else.
+    """
     name, attribute = check_reference(reference)
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -91,7 +99,7 @@ def _apps_of(module: ModuleType) -> list[Any]:
 
 @contextmanager
 def _nothing_runs(name: str) -> Generator[None]:
-    """Refuse a module running a graph on import: inspecting it would run it."""
+    """Refuse a module that runs a graph on import: inspecting it would run it."""
 
     def refuse(*_: object) -> NoReturn:
         frames = traceback.extract_stack()[:-1]

@@ -1,4 +1,8 @@
-"""A group loading a verb on use."""
+"""The command ``milecastle``: a group whose verbs are imported when they are used.
+
+``--help`` imports no verb: the table below describes each, and a test compares the table with the
+verbs themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Reports progress, but not for short work."""
+"""Printing: tables and JSON. No other module of the command line writes to a stream.
+
+Rules:
+
+- Each line and each cell is one line: control sequences and newlines are escaped.
+- Nothing is truncated, except ids in tables and lines of ``show`` in a terminal.
+- Colour and rich tables are for terminals, and never when ``NO_COLOR`` is set; piped output is
+  plain text in columns.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +46,7 @@ class ProgressReport:
             say(f"{self._what}: {self._count} done, now {place}")
 
     def over(self, items: Iterable[T], name: Callable[[T], str] = str) -> Iterator[T]:
-        """True if stdout is a terminal and colour is not disabled."""
+        """Iterate over items and report progress."""
         for item in items:
             yield item
             self.at(name(item))
@@ -67,12 +75,11 @@ def wants_colour() -> bool:
 
 
 def print_document(document: msgspec.Struct) -> None:
-    """Print lines on stdout; True if any was truncated to ``width``."""
     click.echo(as_json(msgspec.to_builtins(document), indent=2))
 
 
 def print_lines(lines: Iterable[str], width: int | None = None) -> bool:
-    """Columns of stdout; ``None`` if it is not a terminal."""
+    """Print lines on stdout; return whether any was truncated to ``width``."""
     cut = False
     for line in map(printable, lines):
         shown = line if width is None else fitting(line, width)
@@ -129,7 +136,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def shortest_length(ids: Sequence[str]) -> int:
-    """A cell's colour: statuses and verdicts have one, on a colour terminal."""
+    """Length that makes ids unique here, and their times mostly distinct."""
     known, length = set(ids), _TIME_OF_ID
     while len({id[:length] for id in known}) < len(known):
         length += 1

@@ -1,4 +1,4 @@
-"""Questions nodes asked, and the answers and JSON people type."""
+"""Questions asked by nodes, and typed answers and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""True for a folder with user code: not hidden, not installed."""
+"""Serving again whenever the code changes: the two processes of ``milecastle dev``.
+
+Rules:
+
+- The parent runs no code of the user, so no mistake in it ends the parent.
+- The socket is the parent's: connections that arrive during a restart wait until it is over.
+- The token stays the same, so browsers stay logged in. It is in the environment of the child, and
+  not in its command line, which every user of the machine can read.
+- The child stops when the parent ends, also if that was killed: then a pipe between them closes.
+- Ctrl-C and SIGTERM are counted, and looked at between other things. An exception would be lost
+  where Python ignores them, such as in finalizers, and would leave a child that is being started.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +45,7 @@ Stamps = Mapping[str, tuple[int, int]]
 
 
 def watched(folder: Path) -> Stamps:
-    """The first new, changed or removed file; ``None`` if there is none."""
+    """Time and size of each file of code under a folder."""
     return dict(_stamps(folder))
 
 
@@ -57,13 +68,13 @@ def _is_own(place: str, name: str) -> bool:
 
 
 def changed(before: Stamps, after: Stamps) -> str | None:
-    """The parent's gift; ``None`` without one. From now on this process ends with the parent."""
+    """The first file that is new, was changed or was removed; ``None`` if there is none."""
     different = {name for name, _ in before.items() ^ after.items()}
     return min(different, default=None)
 
 
 class DevSeat(msgspec.Struct, frozen=True):
-    """Counts Ctrl-C and SIGTERM in its block."""
+    """The socket and token given by the parent."""
 
     socket: Any
     token: str
@@ -123,7 +134,7 @@ class Reloader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Wait for a file change and return it; ``None`` if interrupted."""
+        """Run until SIGTERM or Ctrl-C."""
         reader, writer = os.pipe()
         try:
             while not self._interrupts.count:
@@ -149,7 +160,7 @@ class Reloader:
         )
 
     def _wait(self, before: Stamps) -> str | None:
-        """Let the child stop; after a while, or on another Ctrl-C, kill it."""
+        """Wait until a file changes; which one. ``None`` if it is interrupted."""
         has_ended = False
         while True:
             time.sleep(_EVERY)

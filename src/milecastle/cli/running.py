@@ -1,4 +1,7 @@
-"""Options for every verb running something."""
+"""Running a graph from the command line: progress and trace on stderr, the result on stdout.
+
+Ctrl-C ends the run at its last commit, and prints how to continue.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def read_input(given: str | None) -> dict[str, Any]:
 def finish(
     session: Session, planned: PlannedRun | Result[Any], *, trace: bool, reference: str | None
 ) -> None:
-    """An event as a line: never a state value."""
+    """Perform a run, print its outcome, and exit with the right code."""
     app = session.app()
     key = planned.key if isinstance(planned, PlannedRun) else planned.thread
     try:

@@ -1,4 +1,8 @@
-"""A URL without possible passwords; for a malformed URL, nearly nothing is shown."""
+"""A session: the options of one call of the command line, and what it opened.
+
+Which store, first found wins: ``--store``; the store that the app was compiled with; the
+environment; pyproject.toml; ``runs.db`` in this folder, if it is there.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,11 @@ def path_of(url: str) -> Path | None:
 
 
 def check_place(url: str) -> None:
-    """The store with its keys first, if any, then without; never empty."""
+    """Refuse a store that does not exist: reading must not create one.
+
+    Raises:
+        Unavailable: there is no such file or folder.
+    """
     if url.partition("://")[0] == "memory":
         raise click.UsageError(
             "a memory:// store exists only inside its process: there is nothing to inspect"
@@ -83,7 +91,7 @@ T = TypeVar("T")
 
 
 def keepers_of(session: Session, types: Iterable[Any] = ()) -> list[CheckpointStore]:
-    """Do something with the keys, or without where the thread is not encrypted."""
+    """The store with its keys first, if there are any, then without; never empty."""
     store, types = session.store(), list(types)
     keyring = session.keyring()
     found = [CheckpointStore(store, types=types)]
@@ -109,7 +117,7 @@ _USUAL_TENANT = "default"
 
 
 class Session:
-    """One call: its flags, the settings around it, the store and the app it opened."""
+    """One call: its flags, the settings around it, the store and the app that it opened."""
 
     def __init__(
         self,
