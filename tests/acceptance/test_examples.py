@@ -102,7 +102,11 @@ def test_example_of_the_readme_survives_kill_9_and_is_not_repeated(tmp_path: Pat
     Broken on purpose: `invoke` on an unfinished thread started over, and `researching` was printed
     twice; a finished run repeated, and it was printed by the third call.
     """
-    [demo] = [block for block in blocks(read("README.md")) if "no-run" in block.info]
+    [demo] = [
+        block
+        for block in blocks(read("docs/how-to/resume-after-failure.md"))
+        if "no-run" in block.info
+    ]
     script = tmp_path / "demo.py"
     script.write_text(demo.text, "utf-8")
     calls = [run(script, tmp_path) for _ in range(3)]
@@ -120,7 +124,11 @@ def test_readme_shows_an_override_that_makes_the_difference(tmp_path: Path) -> N
     Broken on purpose: `ExecutionConfig.overridden` returned the graph's config.
     """
     override = "ExecutionOptions(max_steps=40)"
-    [block] = [block for block in blocks(read("README.md")) if override in block.text]
+    [block] = [
+        block
+        for block in blocks(read("docs/explanation/cycle-detection.md"))
+        if override in block.text
+    ]
     script = tmp_path / "guards.py"
     script.write_text(block.text, "utf-8")
     assert run(script, tmp_path).stdout == "MaxStepsExceeded\n30 steps\nCycleDetected\n"

@@ -53,7 +53,7 @@ def problems_of(text: str, folder: Path, hidden: Collection[str] = ()) -> list[s
     found = list(blocks(text))
     folder.joinpath("page.py").write_text(script_of(found), encoding="utf-8")
     aside = folder / "aside"
-    aside.mkdir()
+    aside.mkdir(exist_ok=True)
     (aside / "sitecustomize.py").write_text(HIDING.format(hidden=set(hidden)), encoding="utf-8")
     paths = [str(aside), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(

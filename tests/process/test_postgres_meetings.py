@@ -156,7 +156,7 @@ def test_a_deletion_leaves_no_result_that_was_on_its_way(store: PostgresStore) -
 def test_a_record_that_meets_a_deletion_is_refused(store: PostgresStore) -> None:
     """The deletion is on its way when the writer records that it failed: nothing comes back."""
     writer = Writer().begin(store, 2)
-    parameters = rows.key_parameters(writer.key, gap=1, head=None, head_id=None)
+    parameters = rows.key_parameters(writer.key, gap=1, head=None, head_id=None, life=None)
     with psycopg.connect(the_cluster().url) as connection:
         connection.execute(Statements(schema_of(store)).bury, parameters)
         late = Waiting(lambda: store.commit(writer.batch(runs=(writer.run,))))

@@ -130,7 +130,7 @@ class Asked(TypedDict):
 def test_an_answer_that_is_not_kept_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def take(self: Any, answers: dict[str, Any]) -> None:
         if answers:
-            progress = self._progress
+            progress = self.progress
             progress.hide(ANSWERS, {**progress.reserved.get(ANSWERS, {}), **answers})
 
     monkeypatch.setattr(Run, "_take_answers", take)

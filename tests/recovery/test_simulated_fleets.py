@@ -82,8 +82,7 @@ def test_a_takeover_without_its_entry_is_found(monkeypatch: pytest.MonkeyPatch) 
     honest = Run._announce  # pyright: ignore[reportPrivateUsage]
 
     def silent(self: Run, source: Source) -> Generator[Effect, Any, None]:
-        plan = vars(self)["_plan"]
-        if source != "takeover" or plan.queues:
+        if source != "takeover" or self.plan.queues:
             yield from honest(self, source)
 
     monkeypatch.setattr(Run, "_announce", silent)

@@ -68,9 +68,6 @@ from milecastle.errors import (
     Unavailable,
 )
 from milecastle.model.file import File
-from milecastle.stores.offloading import SharedObjects
-from milecastle.stores.offloading.files import TenantFiles
-from milecastle.stores.offloading.objects import root_of
 from milecastle.support.prepared import prepared
 
 _WAIT: Final = 60.0
@@ -296,6 +293,8 @@ class SharedCache:
     """Task results in the object storage at a URL."""
 
     def __init__(self, url: str) -> None:
+        from milecastle.stores.offloading import SharedObjects  # needs the extra `objects`
+
         self._objects = SharedObjects(f"{url.rstrip('/')}/builds")
 
     def fetch(
@@ -323,6 +322,8 @@ class SharedCache:
         return published.entry
 
     def publish(self, tenant: str, task_hash: str, cache: ContentCache) -> None:
+        from milecastle.stores.offloading.files import TenantFiles
+
         files = TenantFiles(self._objects, tenant, sealed=False)
         try:
             entry = cache.load(task_hash)
@@ -359,6 +360,8 @@ class SharedCache:
         return found
 
     def _bring(self, tenant: str, item: Item, digest: str, cache: ContentCache) -> None:
+        from milecastle.stores.offloading.files import TenantFiles
+
         files = TenantFiles(self._objects, tenant, sealed=False)
         with files.open(File(digest, item.hash, item.size)) as content:
             cache.add(item.hash, content.chunks())
@@ -371,6 +374,8 @@ class SharedCache:
 
 
 def _shared_path(tenant: str, task_hash: str) -> str:
+    from milecastle.stores.offloading.objects import root_of
+
     return f"{root_of(tenant)}tasks/{task_hash}"
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 from psycopg.pq.abc import PGresult
 
-from milecastle.errors import Conflict, StoreError, Unavailable
+from milecastle.errors import Conflict, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey, require_key
 from milecastle.ports.claims import refuse_no_line
@@ -119,7 +119,7 @@ class Commits:
             try:
                 self._check(batch)
                 sound.append(batch)
-            except Conflict as error:
+            except (Conflict, ShardMoved) as error:
                 refused[place] = error
         try:
             written = self._send_group(sound)
