@@ -280,6 +280,8 @@ def outdate(app: App[Any]) -> None:
     old = older(app.graph.manifest)
     msgspec.structs.force_setattr(app.graph, "manifest", old)
     msgspec.structs.force_setattr(app.graph, "fingerprint", old.fingerprint)
+    if app.has_store:
+        app.runner.threads.manifest = old.to_bytes()
 
 
 def older(manifest: Manifest) -> Manifest:

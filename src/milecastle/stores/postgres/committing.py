@@ -171,7 +171,10 @@ class Commits:
         raise self._refused(batch)
 
     def _refused(self, batch: Batch) -> StoreError:
-        found, head = self._elsewhere(batch.key), self._head(batch.key)
+        found = self._elsewhere(batch.key)
+        if found is not None:
+            return found
+        head = self._head(batch.key)
         if found is None and batch.unless is not None and head == batch.head:
             return input_known(batch.key, head)
         return found or conflict(batch.key, batch.head + 1, head)
