@@ -280,7 +280,7 @@ def outdate(app: App[Any]) -> None:
     old = older(app.graph.manifest)
     msgspec.structs.force_setattr(app.graph, "manifest", old)
     msgspec.structs.force_setattr(app.graph, "fingerprint", old.fingerprint)
-    if app.has_store:
+    if app.runner.threads is not None:
         app.runner.threads.manifest = old.to_bytes()
 
 

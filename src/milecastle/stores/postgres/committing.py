@@ -175,9 +175,9 @@ class Commits:
         if found is not None:
             return found
         head = self._head(batch.key)
-        if found is None and batch.unless is not None and head == batch.head:
+        if batch.unless is not None and head == batch.head:
             return input_known(batch.key, head)
-        return found or conflict(batch.key, batch.head + 1, head)
+        return conflict(batch.key, batch.head + 1, head)
 
     def _remember(self, batch: Batch) -> None:
         if not batch.entries:
