@@ -1,4 +1,4 @@
-"""What every test gets: Hypothesis profiles, and what of it is traced for coverage.
+"""What every test gets: Hypothesis profiles, a limit of time, and what is traced for coverage.
 
 `HYPOTHESIS_PROFILE` picks one: `quick` for the desk, `ci` (repeatable; the default when `CI` is
 set), `proof` for the long form.
@@ -6,8 +6,12 @@ set), `proof` for the long form.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
+import signal
+from collections.abc import Generator
+from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +40,35 @@ TRACED = {
     "unit": "(?!app/test_typing|cli/test_init|drivers/test_garbage)",
 }
 """Which tests of a folder are traced. The others repeat these on other stores, or more often."""
+
+LIMIT = 300.0
+"""How many seconds a test may take: five times the slowest. `just proof` sets none."""
+
+
+os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+
+
+class HangingTest(BaseException):
+    """A test took longer than the limit; not an `Exception`, so that no test catches it."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that hangs, with the stacks of all threads, instead of the whole run."""
+
+    def fail(number: int, frame: FrameType | None) -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        raise HangingTest(f"{item.nodeid} took longer than {LIMIT:.0f} s")
+
+    if not os.environ.get("CI") or item.get_closest_marker("slow"):
+        return (yield)
+    earlier = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
