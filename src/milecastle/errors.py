@@ -24,7 +24,8 @@
     |   |-- InvalidAnswer          MC303  the answer is not valid for its question
     |   |-- AlreadyAnswered        MC304  the question was answered
     |   |-- NotAsked               MC305  the question is not open, and was not answered
-    |   `-- ThreadNotFound         MC306  there is no such thread
+    |   |-- ThreadNotFound         MC306  there is no such thread
+    |   `-- MailboxFull            MC307  a thread has too many unread messages
     |-- StoreError
     |   |-- Conflict               MC401  another writer appended first
     |   |   `-- RunInProgress      MC405  a live process drives the thread
@@ -480,6 +481,12 @@ class ThreadNotFound(InvalidRequest):
         self.thread = thread
         hint = f": {advice}" if advice else ""
         super().__init__(f"there is no thread '{thread}' in tenant '{tenant}'{hint}")
+
+
+class MailboxFull(InvalidRequest):
+    """The thread has too many unread messages: nothing was stored."""
+
+    code = "MC307"
 
 
 class OwningProcess(Protocol):

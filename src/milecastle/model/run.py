@@ -198,7 +198,8 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``lane`` says which workers may run it (empty: none, it is run by callers), ``due_at`` from when
     on, in the same unit (``None``: not before somebody answers, retries or submits), and ``worker``
     which one has it now. Of the threads of a tenant that are due, workers take those with the
-    higher ``priority`` first.
+    higher ``priority`` first. ``waiting_topics`` are the topics it waits for, each with the number
+    of the last message it has seen.
     """
 
     key: ThreadKey
@@ -213,6 +214,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     due_at: int | None = None
     worker: str = ""
     priority: int = 0
+    waiting_topics: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, run: RunRecord) -> ThreadInfo:

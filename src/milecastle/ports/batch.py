@@ -30,6 +30,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is not looked through for them.
     ``unless`` is the digest of an input no run of the thread may have yet: if one has it, the
     batch is refused with ``Conflict``. It comes with ``runs``.
+    ``consumes`` are the numbers of the messages this batch applies (``Mailbox``).
     """
 
     key: ThreadKey
@@ -44,6 +45,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dequeues: str | None = None
     tags: TagChange | None = None
     unless: str | None = None
+    consumes: tuple[int, ...] = ()
 
 
 class Chain(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.feed import Feed
 from milecastle.ports.files import FileStorage
+from milecastle.ports.mailbox import Mailbox
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
@@ -93,6 +94,11 @@ class Capabilities(Protocol):
     @property
     def tags(self) -> Tags | None:
         """Threads by tag."""
+        return None
+
+    @property
+    def mailbox(self) -> Mailbox | None:
+        """Messages to threads."""
         return None
 
     @property
