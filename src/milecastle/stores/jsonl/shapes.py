@@ -318,6 +318,7 @@ class ThreadShape(_Shape):
     worker: str = ""
     priority: int = 0
     tags: tuple[str, ...] = ()
+    waiting_topics: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, info: ThreadInfo, tags: tuple[str, ...] = ()) -> ThreadShape:
