@@ -177,6 +177,7 @@ EXPORTED: dict[str, list[str]] = {
         "CrashReport",
         "Crashed",
         "FailingStore",
+        "MailboxContract",
         "ManualClock",
         "Mismatch",
         "Races",

@@ -29,6 +29,23 @@ def input_known(key: ThreadKey, head: int) -> Conflict:
     return _refusal(key, head, "has a run with this key by now; call again to get it")
 
 
+def message_waits(key: ThreadKey, head: int) -> Conflict:
+    """Error for deleting a thread that is due for a message."""
+    return _refusal(
+        key,
+        head,
+        "was not deleted: it received a message it waits for; let workers run it, or delete it "
+        "with take_over=True, which discards its messages",
+    )
+
+
+def message_gone(key: ThreadKey, head: int) -> Conflict:
+    """Error for a batch that consumes a message that is not unread."""
+    return _refusal(
+        key, head, "no longer has a message this run received: it was consumed or discarded"
+    )
+
+
 def _refusal(key: ThreadKey, head: int, happened: str) -> Conflict:
     return Conflict(
         tenant=key.tenant, thread=key.thread, expected=head + 1, head=head, happened=happened

@@ -11,10 +11,15 @@ Rules for every store with this port, checked by ``milecastle.testing.MailboxCon
    unread if it is refused. A number that is missing or consumed refuses the batch: ``Conflict``.
 4. A row of the index with ``waiting_topics`` is due as soon as there is a message with one of these
    topics above the number beside it: the commit of the row and ``send`` each look for the other,
-   so the later one makes the thread due. ``send`` changes no row that has a worker or no lane.
-5. Deleting a thread deletes its mailbox. Pruning keeps unread messages, and forgets those, with
-   their marks, that entries below the cut consumed.
-6. At most ``MOST_UNREAD`` messages of a thread are unread: ``MailboxFull``.
+   so the later one makes the thread due. ``send`` changes no row that has a worker or no lane, and
+   delays no thread that is due.
+5. Deleting a thread deletes its mailbox. At a head it is refused while a message makes the thread
+   due (``has_unread``): ``Conflict``. Other unread messages do not keep a thread.
+6. Pruning keeps unread messages, and forgets those, with their marks, that entries below the cut
+   consumed; the newest message may be remembered longer. A discarded message counts as consumed at
+   the head.
+7. At most ``MOST_UNREAD`` messages of a thread are unread: ``MailboxFull``. Stores read the number
+   at each call. Sending costs the same however many messages there are.
 """
 
 from __future__ import annotations
@@ -25,15 +30,19 @@ from typing import NoReturn, Protocol
 import msgspec
 import msgspec.structs
 
-from milecastle.errors import InvalidRequest
+from milecastle.errors import InvalidRequest, MailboxFull
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 
 __all__ = [
     "MOST_UNREAD",
+    "Consumed",
     "Mailbox",
+    "Marks",
     "Sent",
     "StoredMessage",
+    "has_unread",
+    "refuse_full",
     "refuse_no_thread",
     "waits_for",
     "with_unread",
@@ -50,6 +59,21 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     mark: str
     payload: bytes
     sent_at: int
+
+
+class Consumed(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumed message's number and mark, and the seq of the entry that consumed it."""
+
+    number: int
+    mark: str
+    seq: int
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """The last number used, and the consumed messages not yet forgotten, by number."""
+
+    last: int = 0
+    consumed: tuple[Consumed, ...] = ()
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +110,19 @@ class Mailbox(Protocol):
         """
         ...
 
+    def marks(self, key: ThreadKey) -> Marks:
+        """Everything in the mailbox except unread messages: for copies."""
+        ...
+
+    def restore(
+        self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
+    ) -> None:
+        """Write messages and marks with their numbers, replacing those with the same: for copies.
+
+        Makes the thread due as ``send`` does. ``MOST_UNREAD`` is not checked.
+        """
+        ...
+
 
 def waits_for(row: ThreadInfo, topic: str, number: int) -> bool:
     """True if a message makes a thread due that no worker has."""
@@ -94,13 +131,16 @@ def waits_for(row: ThreadInfo, topic: str, number: int) -> bool:
     return any(name == topic and number > seen for name, seen in row.waiting_topics)
 
 
+def has_unread(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> bool:
+    """True if a message the row waits for is unread: of a topic, above a number."""
+    return bool(row.lane) and any(is_unread(topic, seen) for topic, seen in row.waiting_topics)
+
+
 def with_unread(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> ThreadInfo:
-    """The index row, due at once if a message for it is unread: of a topic, above a number."""
-    if row.worker or not row.lane:
+    """The index row, due at once if a message it waits for is unread."""
+    if row.worker or not has_unread(row, is_unread):
         return row
-    if any(is_unread(topic, seen) for topic, seen in row.waiting_topics):
-        return msgspec.structs.replace(row, due_at=0)
-    return row
+    return msgspec.structs.replace(row, due_at=0)
 
 
 def refuse_no_thread(key: ThreadKey) -> NoReturn:
@@ -108,4 +148,12 @@ def refuse_no_thread(key: ThreadKey) -> NoReturn:
     raise InvalidRequest(
         f"thread '{key.thread}' does not exist, so no message can be sent to it: start it first, "
         "with submit(..., if_absent=True)"
+    )
+
+
+def refuse_full(key: ThreadKey) -> NoReturn:
+    """Refuse a message to a thread with ``MOST_UNREAD`` unread ones."""
+    raise MailboxFull(
+        f"thread '{key.thread}' has {MOST_UNREAD:,} unread messages: send again when it has "
+        "received some, or discard those that no code receives"
     )

@@ -15,6 +15,7 @@ from milecastle.testing.simulator import Simulator
 
 if TYPE_CHECKING:
     from milecastle.testing.claim_contract import ClaimContract
+    from milecastle.testing.contract_mailbox import MailboxContract
     from milecastle.testing.store_contract import StoreContract
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "CrashReport",
     "Crashed",
     "FailingStore",
+    "MailboxContract",
     "ManualClock",
     "Mismatch",
     "Races",
@@ -43,14 +45,14 @@ __all__ = [
 
 
 _PARTS = (
-    *("appending", "claiming", "keeping", "limits", "listing", "reading", "removing", "tenants"),
-    "workers",
+    *("appending", "claiming", "inputs", "keeping", "limits", "listing", "mailbox", "reading"),
+    *("removing", "tags", "tenants", "workers"),
 )
 
 
 def __getattr__(name: str) -> Any:
     """Import a contract on first use: only these need pytest."""
-    if name not in ("ClaimContract", "StoreContract"):
+    if name not in ("ClaimContract", "MailboxContract", "StoreContract"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import sys
 
@@ -62,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from milecastle.testing.claim_contract import ClaimContract
 
         return ClaimContract
+    if name == "MailboxContract":
+        from milecastle.testing.contract_mailbox import MailboxContract
+
+        return MailboxContract
     from milecastle.testing.store_contract import StoreContract
 
     return StoreContract

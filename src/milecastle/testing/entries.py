@@ -275,4 +275,7 @@ class Writer:
         return self._tail + piece if kind == ROLLUP else piece
 
 
-_PARTS = ("results", "runs", "failure", "manifest", "thread", "dequeues", "tags", "unless")
+_PARTS = (
+    *("results", "runs", "failure", "manifest", "thread", "dequeues", "tags", "unless"),
+    "consumes",
+)

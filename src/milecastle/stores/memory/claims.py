@@ -44,6 +44,11 @@ class Claims:
         elif key in self._lines:
             del self._lines[key]
 
+    def wake(self, line: ThreadInfo) -> None:
+        """Note a line that a message made due, and put it into the index."""
+        self.note(line.key, line)
+        self._write(line)
+
     def beat(self, worker: WorkerInfo) -> None:
         require_worker(worker.id)
         self._workers[worker.id] = self.now(), worker

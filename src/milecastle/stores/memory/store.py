@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, islice
+from sys import maxsize
 from threading import Lock
 
 import msgspec.structs
@@ -17,6 +18,7 @@ from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult, count_of_task
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports import mailbox as port
 from milecastle.ports.claims import (
     LaneDepth,
     SteadyTime,
@@ -33,14 +35,18 @@ from milecastle.ports.fencing import (
     from_newest_snapshot,
     input_known,
     inputs_wait,
+    message_gone,
+    message_waits,
 )
 from milecastle.ports.limits import Limit
+from milecastle.ports.mailbox import Marks, Sent, StoredMessage, has_unread, with_unread
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.memory.claims import Claims
+from milecastle.stores.memory.messages import Messages
 from milecastle.support.forking import PATIENCE, watch_forks
 
-__all__ = ["MemoryStore", "MemoryTags"]
+__all__ = ["MemoryMailbox", "MemoryStore", "MemoryTags"]
 
 _numbers = count(1)
 """In the order of commits, which the lock of a store puts into a row."""
@@ -60,6 +66,7 @@ class _Log:
         "failures",
         "info",
         "inputs",
+        "messages",
         "places",
         "results",
         "runs",
@@ -75,6 +82,7 @@ class _Log:
         self.failures: dict[str, Failure] = {}
         self.info: ThreadInfo | None = None
         self.inputs: dict[str, WaitingInput] = {}
+        self.messages: Messages | None = None
         self.told_at = 0
         self.places: dict[str, int] = {}
         self.digests: dict[str, str] = {}
@@ -120,6 +128,8 @@ class _Log:
         if batch.dequeues is not None:
             kept = self.inputs.values()
             self.inputs = {one.mark: one for one in kept if one.run_id != batch.dequeues}
+        if batch.consumes and self.messages is not None:
+            self.messages.consume(batch.consumes, batch.head + len(batch.entries))
 
 
 @checks_keys
@@ -161,8 +171,11 @@ class MemoryStore(Capabilities):
                 head += 1
                 if entry.seq != head:
                     raise conflict(batch.key, entry.seq, batch.head)
+            if batch.consumes and not _are_unread(log, batch.consumes):
+                raise message_gone(batch.key, batch.head)
             if batch.thread is not None:
-                batch = dated(_with_next_input(batch, log), self._claims.now())
+                batch = _with_message(_with_next_input(batch, log), log)
+                batch = dated(batch, self._claims.now())
             elif batch.dequeues is not None:
                 refuse_no_line(batch.key)
             self._pending = batch
@@ -291,6 +304,10 @@ class MemoryStore(Capabilities):
     def tags(self) -> MemoryTags:
         return MemoryTags(self._logs_of)
 
+    @property
+    def mailbox(self) -> MemoryMailbox:
+        return MemoryMailbox(self._lock, self._log, self._claims)
+
     def recent_threads(
         self,
         tenant: str,
@@ -358,8 +375,11 @@ class MemoryStore(Capabilities):
                 raise conflict(key, head, log.head)
             if head_id is not None and not (log.entries and log.entries[-1].id == head_id):
                 raise conflict(key, log.head + 1, log.head)
-            if log.inputs and (head is not None or head_id is not None):
-                raise inputs_wait(key, log.head)
+            if head is not None or head_id is not None:
+                if log.inputs:
+                    raise inputs_wait(key, log.head)
+                if log.info and log.messages and has_unread(log.info, log.messages.is_unread):
+                    raise message_waits(key, log.head)
             self._logs.pop(key, None)
             self._claims.note(key, None)
             return bool(log.entries or log.runs)
@@ -381,6 +401,7 @@ class MemoryStore(Capabilities):
             pruned.failures, pruned.info, pruned.inputs = log.failures, log.info, log.inputs
             pruned.told_at, pruned.places, pruned.tags = log.told_at, log.places, log.tags
             pruned.digests = log.digests
+            pruned.messages = log.messages and log.messages.pruned(cut)
             if log.entries or log.runs:
                 self._logs[key] = pruned
             return dropped
@@ -535,6 +556,80 @@ class MemoryTags:
         return [found[key] for key in sorted(found)][: _count(limit)]
 
 
+@checks_keys
+class MemoryMailbox:
+    """The mailboxes of a memory store."""
+
+    def __init__(
+        self, lock: Lock, log_of: Callable[[ThreadKey], _Log | None], claims: Claims
+    ) -> None:
+        self._lock = lock
+        self._log_of = log_of
+        self._claims = claims
+
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+        with self._lock:
+            row, messages = self._open(key)
+            number = messages.find(mark)
+            if number is not None:
+                return Sent(number=number, reused=True, status=row.status)
+            if len(messages.unread) >= port.MOST_UNREAD:
+                port.refuse_full(key)
+            number, now = messages.last + 1, self._claims.now()
+            if port.waits_for(row, topic, number):
+                self._wake(row, now)  # first: a message that was stored is always noticed
+            messages.add(
+                StoredMessage(number=number, topic=topic, mark=mark, payload=payload, sent_at=now)
+            )
+            return Sent(number=number, reused=False, status=row.status)
+
+    def unread(
+        self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
+    ) -> Sequence[StoredMessage]:
+        with self._lock:
+            log = self._log_of(key)
+            found = (
+                message
+                for message in (log.messages.unread.values() if log and log.messages else ())
+                if message.number > after and topic in (None, message.topic)
+            )
+            return list(found if limit is None else islice(found, min(max(0, limit), maxsize)))
+
+    def discard(self, key: ThreadKey, number: int) -> bool:
+        with self._lock:
+            log = self._log_of(key)
+            if log is None or log.messages is None or number not in log.messages.unread:
+                return False
+            log.messages.consume([number], log.head)
+            return True
+
+    def marks(self, key: ThreadKey) -> Marks:
+        with self._lock:
+            log = self._log_of(key)
+            return log.messages.marks() if log and log.messages else Marks()
+
+    def restore(
+        self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
+    ) -> None:
+        with self._lock:
+            row, kept = self._open(key)
+            kept.restore(messages, marks or Marks())
+            if not row.worker and has_unread(row, kept.is_unread):
+                self._wake(row, self._claims.now())
+
+    def _open(self, key: ThreadKey) -> tuple[ThreadInfo, Messages]:
+        log = self._log_of(key)
+        if log is None or log.info is None:
+            port.refuse_no_thread(key)
+        if log.messages is None:
+            log.messages = Messages()
+        return log.info, log.messages
+
+    def _wake(self, row: ThreadInfo, now: int) -> None:
+        if row.due_at is None or row.due_at > now:
+            self._claims.wake(msgspec.structs.replace(row, due_at=now))
+
+
 def _chain(log: _Log, seq: int | None = None) -> Chain | None:
     entry = log.at(log.head if seq is None else seq)
     if entry is None:
@@ -554,6 +649,20 @@ def _with_next_input(batch: Batch, log: _Log | None) -> Batch:
         return batch
     line = next_is_due(batch.thread, log.info.lane)
     return msgspec.structs.replace(batch, thread=line)
+
+
+def _are_unread(log: _Log | None, numbers: Sequence[int]) -> bool:
+    messages = log.messages if log else None
+    return messages is not None and all(number in messages.unread for number in numbers)
+
+
+def _with_message(batch: Batch, log: _Log | None) -> Batch:
+    """The batch, with a due index row if a message it waits for is unread."""
+    messages = log.messages if log else None
+    if messages is None or batch.thread is None or not batch.thread.waiting_topics:
+        return batch
+    is_unread = partial(messages.is_unread, besides=batch.consumes)
+    return msgspec.structs.replace(batch, thread=with_unread(batch.thread, is_unread))
 
 
 def _set_line(logs: dict[ThreadKey, _Log], line: ThreadInfo) -> None:
