@@ -36,7 +36,7 @@ from milecastle.app.threads.log import log_codec_for
 from milecastle.codec.deltas import LogCodec
 from milecastle.drivers.local import LocalExecutors
 from milecastle.engine.applying import pack, read_outcome, unpack
-from milecastle.engine.pauses import Asked, Parked
+from milecastle.engine.pauses import Paused
 from milecastle.errors import NodeTimeout
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
@@ -110,12 +110,10 @@ class Wire:
     def raised(self, error: BaseException) -> BaseException:
         """What a node raised, as the driver receives it."""
         self.messages += 1
-        if isinstance(error, Asked):
-            data = msgspec.msgpack.encode(error.interrupt)
-            return Asked(msgspec.msgpack.decode(data, type=Interrupt))
-        if isinstance(error, Parked):
-            data = msgspec.msgpack.encode((error.label, error.until))
-            return Parked(*msgspec.msgpack.decode(data, type=tuple[str, int]))
+        if isinstance(error, Paused):
+            data = msgspec.msgpack.encode((error.label, error.question, error.until))
+            kind = tuple[str, Interrupt | None, int | None]
+            return Paused(*msgspec.msgpack.decode(data, type=kind))
         if isinstance(error, NodeTimeout):
             data = msgspec.msgpack.encode((error.node, error.seconds))
             node, seconds = msgspec.msgpack.decode(data, type=tuple[str, float])

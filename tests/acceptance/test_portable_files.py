@@ -713,7 +713,7 @@ def test_file_holds_the_answers_and_questions_of_tasks(
 def test_file_holds_the_times_that_tasks_wait_for(tmp_path: Path) -> None:
     """A sleep ends when it would have ended in the thread.
 
-    Tried: ``pending`` without ``__sleeps__``; the sleep starts again.
+    Tried: ``pending`` without ``__waits__``; the sleep starts again.
     """
 
     def work(state: Fan, ctx: Context) -> dict[str, Any]:
@@ -770,6 +770,10 @@ HOSTILE: list[dict[str, Any]] = [
     {"__sends__": ["review"]},
     {"__sends__": ["gone", {}]},
     {"__sends__": ["review", 7]},
+    {"__waits__": {"review/0": ["review", ["review"], None, []]}},
+    {"__waits__": {"gone/0": ["gone", None, 7, []]}},
+    {"__waits__": {"review/~0": ["review", None, "later", []]}},
+    {"__waits__": {"review/0": ["review", None, None, ["topic"]]}},
     {"__asked__": {"review/0": ["review"]}},
     {"__asked__": {"gone/0": ["gone", "gone", "?", None, None, True]}},
     {"__sleeps__": {"review/0": ["review", "later"]}},

@@ -19,7 +19,7 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.plain import is_plain
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.engine.pauses import Asked, Parked
+from milecastle.engine.pauses import Paused
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
@@ -96,8 +96,7 @@ class Raised(msgspec.Struct, array_like=True, frozen=True):
     arguments: tuple[Any, ...] | None
     attributes: dict[str, Any]
     trace: str
-    asked: Interrupt | None = None
-    parked: tuple[str, int] | None = None
+    paused: tuple[str, Interrupt | None, int | None, tuple[tuple[str, int], ...]] | None = None
 
 
 class AskReply(TaskMessage, frozen=True):
@@ -207,8 +206,9 @@ def facts_of(entered: Enter, values: GraphValues) -> RunFacts:
 
 def pack_raised(error: BaseException) -> Raised:
     kind = type(error)
-    asked = error.interrupt if isinstance(error, Asked) else None
-    parked = (error.label, error.until) if isinstance(error, Parked) else None
+    paused = None
+    if isinstance(error, Paused):
+        paused = (error.label, error.question, error.until, error.topics)
     text = ""
     with suppress(Exception):  # its own code
         text = str(error)
@@ -217,11 +217,10 @@ def pack_raised(error: BaseException) -> Raised:
         kind.__module__,
         kind.__qualname__,
         text,
-        error.args if asked is None and is_plain(list(error.args)) else None,
+        error.args if paused is None and is_plain(list(error.args)) else None,
         {name: value for name, value in found.items() if is_plain(value)},
         "".join(traceback.format_tb(error.__traceback__)),
-        asked,
-        parked,
+        paused,
     )
 
 
@@ -230,10 +229,8 @@ def unpack_raised(raised: Raised, where: str) -> BaseException:
 
     Its code is not called. ``where`` says where it was raised.
     """
-    if raised.asked is not None:
-        return Asked(raised.asked)
-    if raised.parked is not None:
-        return Parked(*raised.parked)
+    if raised.paused is not None:
+        return Paused(*raised.paused)
     kind = _class_of(raised.module, raised.name)
     error = _made(kind, raised)
     if raised.trace:

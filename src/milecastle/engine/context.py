@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
 
-from milecastle.engine.pauses import Asked, Parked
+from milecastle.engine.pauses import Paused
 from milecastle.errors import InvalidAnswer, InvalidRequest
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import Node
@@ -171,7 +171,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         The run ends with the status ``sleeping``. When it is resumed the node runs again from its
         beginning, and this call returns.
         """
-        label, self.sleeps = f"{self.task}/{self.sleeps}", self.sleeps + 1
+        label, self.sleeps = f"{self.task}/~{self.sleeps}", self.sleeps + 1
         moment, seconds = None, 0.0
         if isinstance(until, datetime):
             if until.tzinfo is None:
@@ -182,7 +182,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             seconds = until.total_seconds() if isinstance(until, timedelta) else until
         wake_at = self.port.wake_time(label, moment, seconds)
         if wake_at is not None:
-            raise Parked(label, wake_at)
+            raise Paused(label, until=wake_at)
 
     def count(self, name: str) -> int:
         """Number of earlier calls with this name, in this attempt.
@@ -208,11 +208,12 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         )
         given = self.port.answer(found.id)
         if given is MISSING:
-            raise Asked(found)
+            raise Paused(found.id, found)
         try:
             return deliver(given, answer)
         except InvalidAnswer as error:
-            raise Asked(msgspec.structs.replace(found, refused=error.message)) from None
+            refused = msgspec.structs.replace(found, refused=error.message)
+            raise Paused(found.id, refused) from None
 
     def _refuse_if_over(self) -> None:
         if self.over:

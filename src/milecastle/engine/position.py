@@ -24,7 +24,8 @@ class Position(msgspec.Struct, kw_only=True):
     rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
-    ``supplied`` are start values the log lacks: updates of a reducer build on them.
+    ``supplied`` are operations the log lacks: start values that a reducer builds on, and reserved
+    channels that an older version wrote under other names.
     """
 
     values: dict[str, Any]
@@ -88,7 +89,7 @@ def restore(
     behind = _check_whole(entries)
     bodies = codec.unseal_chain(entries)
     stored = codec.rebuild(bodies, encoded=encoded)
-    reserved = split(stored)
+    reserved, upgraded = split(stored)
     for old, new in renamed.items():
         if old in stored:
             stored.setdefault(new, stored.pop(old))
@@ -109,7 +110,8 @@ def restore(
         tail=bodies[behind:],
         snapshot_bytes=len(bodies[0]),
         chain_bytes=sum(map(len, bodies)),
-        supplied=_supplied(schema, stored, values) if schema and values is not stored else [],
+        supplied=upgraded
+        + (_supplied(schema, stored, values) if schema and values is not stored else []),
     )
 
 

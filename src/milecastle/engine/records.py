@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from milecastle.engine.plan import Progress, RunPlan
-from milecastle.engine.reserved_channels import SLEEPS
 from milecastle.engine.tasks import outcome_row
+from milecastle.engine.waiting import each_wait
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch
@@ -31,7 +31,9 @@ class Records:
         self._rows: dict[str, Mapping[str, Any]] = {}
         if plan.position.results:
             self.recall(plan.position.results)
-        resumed = plan.opening in ("takeover", "answer") or SLEEPS in plan.position.reserved
+        resumed = plan.opening in ("takeover", "answer") or any(
+            wait.until is not None or wait.topics for _, wait in each_wait(plan.position.reserved)
+        )
         self.first_reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
 
     def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,12 +15,12 @@ from milecastle.engine.applying import FAILED, GOTO
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import (
     ANSWERS,
-    ASKED,
     BEGAN,
     FAILURE,
     GOTOS,
     SENDS,
-    SLEEPS,
+    TIMED_OUT,
+    WAITS,
     Reserved,
 )
 from milecastle.engine.tasks import task_id
@@ -83,10 +83,10 @@ def _reserved(reserved: Reserved, renames: Renames) -> Reserved:
         sends = reserved[SENDS]
         pairs = zip(sends[::2], sends[1::2], strict=True)
         found[SENDS] = [part for to, item in pairs for part in (node(to), _update(item, renames))]
-    for name in (ASKED, ANSWERS, SLEEPS):
+    for name in (WAITS, ANSWERS, TIMED_OUT):
         if name in reserved:
             found[name] = {
-                label_renamed(label, renames): kept if name == ANSWERS else _of_task(kept, renames)
+                label_renamed(label, renames): _wait(kept, renames) if name == WAITS else kept
                 for label, kept in reserved[name].items()
             }
     if FAILURE in reserved:
@@ -101,14 +101,12 @@ def _reserved(reserved: Reserved, renames: Renames) -> Reserved:
     return found
 
 
-def _of_task(kept: list[Any], renames: Renames) -> list[Any]:
-    task, second, *rest = kept
-    is_question = isinstance(second, str)
-    return [
-        task_renamed(task, renames),
-        renames.nodes.get(second, second) if is_question else second,
-        *rest,
-    ]
+def _wait(kept: list[Any], renames: Renames) -> list[Any]:
+    task, question, *rest = kept
+    if question is not None:
+        node, *asked = question
+        question = [renames.nodes.get(node, node), *asked]
+    return [task_renamed(task, renames), question, *rest]
 
 
 def _update(update: Any, renames: Renames) -> Any:

@@ -6,8 +6,9 @@ written when they change, forked with the state, and cut with it. A step ending 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from milecastle.codec.deltas import Operations
 from milecastle.model.hosting import HOSTED
 from milecastle.model.reducers import SET
 
@@ -15,16 +16,17 @@ SENDS: Final = "__sends__"
 """``[node, update, ...]``: the tasks of the next step, if it is not each node once. ``None`` as
 update means a node that receives the state as it is."""
 
-ASKED: Final = "__asked__"
-"""Questions: ``{label: [task, node, question, show, schema, whether it takes an answer]}``, and
-why the last answer was refused, if it was."""
+WAITS: Final = "__waits__"
+"""The waits of this step's tasks: ``{label: [task, question, until, topics]}``, as in ``Wait``.
+
+A task's questions have the labels ``task/0``, ``task/1``, and its sleeps ``task/~0``, ``task/~1``.
+Those of a subgraph have its ids, ``task/3.1:node/0``; ``task/:`` is when it resumes."""
 
 ANSWERS: Final = "__answers__"
 """Answers that the tasks of this step were given: ``{label: value}``."""
 
-SLEEPS: Final = "__sleeps__"
-"""Times that tasks of this step wait for: ``{label: [task, microseconds]}``. The label of a
-subgraph ends with ``:``."""
+TIMED_OUT: Final = "__timed_out__"
+"""Waits of this step that ended at their deadlines, in microseconds: ``{label: time}``."""
 
 FAILURE: Final = "__failure__"
 """Why nodes, or items of a fan-out, failed, for the node that runs ``on_error``:
@@ -37,18 +39,57 @@ GOTOS: Final = "__gotos__"
 BEGAN: Final = "__began__"
 """``[seq, id]``: the entry that began this step, if a later one began the chain anew."""
 
-RESERVED: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, BEGAN, *HOSTED)
+RESERVED: Final = (SENDS, WAITS, ANSWERS, TIMED_OUT, FAILURE, GOTOS, BEGAN, *HOSTED)
+
+ASKED: Final = "__asked__"
+"""Questions in older logs: ``{label: [task, *question]}``."""
+
+SLEEPS: Final = "__sleeps__"
+"""Sleeps in older logs: ``{label: [task, until]}``, numbered like questions."""
 
 Reserved = dict[str, Any]
 
 
-def split(values: dict[str, Any]) -> Reserved:
+class Wait(NamedTuple):
+    """A task's wait: for an answer, a time, messages, or whichever comes first.
+
+    ``question`` is ``[node, question, show, schema, whether it takes an answer]``, and why the last
+    answer was refused, if it was. ``until`` is in microseconds since 1970. ``topics`` are pairs:
+    a topic, and the number of its last message the task has seen.
+    """
+
+    task: str
+    question: list[Any] | None
+    until: int | None
+    topics: list[list[Any]]
+
+    @property
+    def is_sleep(self) -> bool:
+        return self.question is None and not self.topics
+
+
+def split(values: dict[str, Any]) -> tuple[Reserved, Operations]:
+    """The reserved channels, and operations that bring an older log up to date."""
     found: Reserved = {}
-    for name in RESERVED:
+    for name in (*RESERVED, ASKED, SLEEPS):
         value = values.pop(name, None)
         if value is not None:
             found[name] = value
-    return found
+    return found, upgrade(found)
+
+
+def upgrade(reserved: Reserved) -> Operations:
+    """Read the channels of an older log into ``WAITS``; return the operations doing the same."""
+    if ASKED not in reserved and SLEEPS not in reserved:
+        return []
+    waits: dict[str, list[Any]] = {}
+    for label, (task, until) in reserved.pop(SLEEPS, {}).items():
+        owner, _, number = label.rpartition("/")
+        waits[label if label.endswith(":") else f"{owner}/~{number}"] = [task, None, until, []]
+    for label, (task, *question) in reserved.pop(ASKED, {}).items():
+        waits[label] = [task, question, None, []]
+    reserved[WAITS] = waits
+    return [SET, ASKED, None, SET, SLEEPS, None, SET, WAITS, waits]
 
 
 def without_children(reserved: Reserved) -> list[Any]:
@@ -60,7 +101,7 @@ def without_children(reserved: Reserved) -> list[Any]:
 def branched(reserved: Reserved) -> Reserved:
     """Channels a branch keeps: not subgraphs' waits, which run again."""
     kept = {name: value for name, value in reserved.items() if name != BEGAN}
-    for name in (ASKED, ANSWERS, SLEEPS):
+    for name in (WAITS, ANSWERS, TIMED_OUT):
         labels: dict[str, Any] = reserved.get(name, {})
         own = {
             label: value for label, value in labels.items() if ":" not in label.partition("/")[2]

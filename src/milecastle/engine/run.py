@@ -32,20 +32,13 @@ from milecastle.engine.applying import (
 from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending, RunPlan
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS
+from milecastle.engine.reserved_channels import ANSWERS, SENDS, WAITS
 from milecastle.engine.run_state import RunState
 from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step
 from milecastle.engine.task_port import RunTaskPort
 from milecastle.engine.tasks import ready_nodes, task_id, tasks_of
-from milecastle.engine.waiting import (
-    note_pause,
-    open_interrupts,
-    still_answered,
-    still_asked,
-    still_asleep,
-    wake_time,
-)
+from milecastle.engine.waiting import Kept, kept_wait, open_interrupts, still_waits, wake_time
 from milecastle.errors import (
     InvalidUpdate,
     MilecastleError,
@@ -180,10 +173,10 @@ class Run(RunState):
             self._note(self.progress.hide(ANSWERS, {**known, **answers}))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
-        for name in (ASKED, SLEEPS) if tasks else ():
-            waits: dict[str, Any] = self.progress.reserved.get(name, {})
+        if tasks:
+            waits: Kept = self.progress.reserved.get(WAITS, {})
             kept = {label: found for label, found in waits.items() if found[0] not in tasks}
-            self._note(self.progress.hide(name, kept or None))
+            self._note(self.progress.hide(WAITS, kept or None))
 
     def _note(self, operations: Operations | None) -> None:
         if self.journal is not None and operations:
@@ -240,7 +233,7 @@ class Run(RunState):
                 yield from step.run()
                 self._raise_first(step)
                 if not step.is_clean:
-                    return (yield from self._rest(step.ran, step.asked, step.sleeps, [*step.tasks]))
+                    return (yield from self._rest(step.ran, step.waits, [*step.tasks]))
                 changed = self._apply_all(step, values, operations)
                 gotos, again = self._gotos(step, advance), False
             guard.version += changed
@@ -396,25 +389,21 @@ class Run(RunState):
         return tuple(Interrupt(id=f"{self._place}:{name}", node=name) for name in names)
 
     def _rest_alone(self, name: str, signal: Paused) -> Generator[Effect, Any, Ending]:
-        asked: dict[str, list[Any]] = {}
-        sleeps: dict[str, list[Any]] = {}
         task = task_id(name)
-        note_pause(task, signal, asked, sleeps)
-        return (yield from self._rest({task}, asked, sleeps, [task]))
+        new = {signal.label: kept_wait(task, signal)}
+        return (yield from self._rest({task}, new, [task]))
 
     def _rest(
-        self,
-        ran: set[str],
-        asked: dict[str, list[Any]],
-        sleeps: dict[str, list[Any]],
-        order: Sequence[str],
+        self, ran: set[str], new: Kept, order: Sequence[str]
     ) -> Generator[Effect, Any, Ending]:
         progress, reserved = self.progress, self.progress.reserved
-        if asked.keys() & reserved.get(ANSWERS, {}).keys():
-            self._note(progress.hide(ANSWERS, still_answered(reserved, asked) or None))
-        self._note(progress.hide(ASKED, still_asked(reserved, ran, asked, order) or None))
-        self._note(progress.hide(SLEEPS, still_asleep(reserved, ran, sleeps) or None))
-        wake_at = wake_time(reserved, ran, sleeps, self.plan.clock.now())
+        waits = still_waits(reserved, ran, new, order)
+        given: dict[str, Any] = reserved.get(ANSWERS, {})
+        if new.keys() & given.keys():  # answers that a node refused: it asks again
+            kept = {label: answer for label, answer in given.items() if label not in new}
+            self._note(progress.hide(ANSWERS, kept or None))
+        self._note(progress.hide(WAITS, waits or None))
+        wake_at = wake_time(reserved, over=ran - {wait[0] for wait in new.values()})
         found = open_interrupts(reserved, self._place)
         yield from self._save("interrupt" if found else "sleep", wake_at)
         self._at_rest = True

@@ -7,20 +7,21 @@ Rules:
 
 - Nothing left to run: ``completed``, whatever the outcome of its runs.
 - The head's run is queued, running, failed or cancelled: the thread has the same status.
-- Anything else waits to be resumed: ``sleeping`` if it has a time to wait for and no open question,
-  otherwise ``interrupted``. So is a thread whose run ended and that a user took back to before that
-  end.
+- Anything else waits to be resumed: ``sleeping`` if it has a time or a message to wait for and no
+  open question, otherwise ``interrupted``. So is a thread whose run ended and that a user took back
+  to before that end. One that waits for a message alone has no ``wake_at``.
 - A worker claims a thread before it commits a step. Until then the log and the index have the
   status from before; ``claimed`` is for display.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec.structs
 
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS, Reserved
+from milecastle.engine.reserved_channels import WAITS, Reserved
+from milecastle.engine.waiting import each_wait, is_decided, takes_answer
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
@@ -31,12 +32,14 @@ class Waits(NamedTuple):
     """A checkpoint's waits.
 
     ``pauses`` counts everything that needs a person, ``questions`` those taking an answer.
-    ``times`` are all times that tasks have waited for in this step, past ones too.
+    ``times`` are all times that tasks have waited for in this step, past ones too. ``topics`` are
+    those of its open waits, each with the number of the last message seen.
     """
 
     pauses: int
     questions: int
     times: tuple[int, ...]
+    topics: tuple[tuple[str, int], ...] = ()
 
 
 NOTHING = Waits(0, 0, ())
@@ -45,13 +48,13 @@ _CLAIMABLE: Final = ("queued", "interrupted", "sleeping", "failed")
 
 
 def waits_at(reserved: Reserved) -> Waits:
-    if ASKED not in reserved and SLEEPS not in reserved:
+    if WAITS not in reserved:
         return NOTHING
-    answers = reserved.get(ANSWERS, {})
-    asked: dict[str, list[Any]] = reserved.get(ASKED, {})
-    takes_answer = [kept[5] for label, kept in asked.items() if label not in answers]
-    times = tuple(until for _, until in reserved.get(SLEEPS, {}).values())
-    return Waits(len(takes_answer), sum(takes_answer), times)
+    waits = [wait for label, wait in each_wait(reserved) if not is_decided(reserved, label)]
+    questions = [takes_answer(wait) for wait in waits if wait.question is not None]
+    topics = dict.fromkeys((topic, number) for wait in waits for topic, number in wait.topics)
+    times = tuple(wait.until for wait in waits if wait.until is not None)
+    return Waits(len(questions), sum(questions), times, tuple(topics))
 
 
 def thread_info(head: Entry, run: RunRecord, waits: Waits) -> ThreadInfo:
@@ -65,6 +68,7 @@ def thread_info(head: Entry, run: RunRecord, waits: Waits) -> ThreadInfo:
         ended_at=run.ended_at,
         wake_at=wake_at,
         questions=questions,
+        waiting_topics=waits.topics if status in ("interrupted", "sleeping") else (),
     )
 
 
@@ -76,7 +80,7 @@ def _status(head: Entry, run: RunRecord, waits: Waits) -> tuple[RunStatus, int |
     wake_at = run.wake_at
     if wake_at not in waits.times:  # the head is a branch: its run stopped elsewhere
         wake_at = min((time for time in waits.times if time > head.created_at), default=None)
-    sleeps = wake_at is not None and not waits.pauses
+    sleeps = (wake_at is not None or waits.topics) and not waits.pauses
     return "sleeping" if sleeps else "interrupted", wake_at, waits.questions
 
 

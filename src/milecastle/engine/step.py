@@ -34,7 +34,7 @@ from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items
 from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import Task
-from milecastle.engine.waiting import as_kept, is_held, note_pause
+from milecastle.engine.waiting import Kept, is_held, kept_wait
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.run import TaskFailure
@@ -64,8 +64,7 @@ class Step:
         self.failures: dict[str, BaseException] = {}
         self.attempts: dict[str, int] = {}
         self.refused: set[str] = set()
-        self.asked: dict[str, list[Any]] = {}
-        self.sleeps: dict[str, list[Any]] = {}
+        self.waits: Kept = {}
         self._held: set[str] = set()
         self._waiting = self._unfinished(tasks)
         self._items = Items(tasks, self.outcomes) if run.run_events else None
@@ -230,10 +229,11 @@ class Step:
         yield from self._settle(task, child.attempt, update, error)
 
     def _pause_with(self, task: Task, ending: Ending) -> None:
-        for found in ending.interrupts:
-            self.asked[f"{task.id}/{found.id}"] = as_kept(task.id, found)
+        pauses = [Paused(found.id, found) for found in ending.interrupts]
         if ending.wake_at is not None:
-            self.sleeps[f"{task.id}/:"] = [task.id, ending.wake_at]
+            pauses.append(Paused(":", until=ending.wake_at))
+        for paused in pauses:
+            self.waits[f"{task.id}/{paused.label}"] = kept_wait(task.id, paused)
 
     def _mark_pause(self, task: Task, attempt: int) -> None:
         if task.node.attempts is not None:
@@ -247,7 +247,7 @@ class Step:
         run, name = self._run, task.node.name
         self._busy[name] -= 1
         if isinstance(error, Paused):
-            note_pause(task.id, error, self.asked, self.sleeps)
+            self.waits[error.label] = kept_wait(task.id, error)
             self._mark_pause(task, attempt)
             return
         if error is None:

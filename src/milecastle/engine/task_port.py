@@ -10,9 +10,9 @@ from typing import Any
 
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.records import Records
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, FAILURE, SLEEPS
+from milecastle.engine.reserved_channels import ANSWERS, FAILURE, WAITS
 from milecastle.engine.saving import Saver
-from milecastle.engine.waiting import WaitingTasks, waits_of
+from milecastle.engine.waiting import WaitingTasks, unmet_waits
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
@@ -99,17 +99,15 @@ class RunTaskPort:
 
         A duration counts from when the task first came here.
         """
-        known = self._progress.reserved.get(SLEEPS, {}).get(label)
+        known = self._progress.reserved.get(WAITS, {}).get(label)
         now = self._plan.clock.now()
-        begun = known[1] if known else now + round(seconds * 1_000_000)
+        begun = known[2] if known else now + round(seconds * 1_000_000)
         end: int = begun if until is None else until
         return end if now < end else None
 
     def waits(self) -> WaitingTasks:
         reserved = self._progress.reserved
-        if ASKED not in reserved and SLEEPS not in reserved:
-            return {}
-        return waits_of(reserved, self._plan.clock.now())
+        return unmet_waits(reserved, self._plan.clock.now()) if WAITS in reserved else {}
 
     def answers_within(self, task: str) -> dict[str, Any]:
         given: dict[str, Any] = self._progress.reserved.get(ANSWERS, {})

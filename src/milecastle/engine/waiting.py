@@ -1,13 +1,21 @@
-"""Pausing: channels a step leaves when tasks wait for a person or a time."""
+"""Waiting: a step's waits, in one channel, and when its tasks resume.
+
+Rules:
+
+- A wait ends in any of its ways: its question is answered, its time comes, or a message is there.
+- A node resumes when each of its waits has ended, a subgraph when one has.
+- The time of a wait for more than a time is a deadline. It ends the wait by a commit, in
+  ``TIMED_OUT``, and not by the clock: an answer may have been committed first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from milecastle.engine.pauses import Asked, Parked, Paused
+from milecastle.engine.pauses import Paused
 from milecastle.engine.position import Position
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS, Reserved
+from milecastle.engine.reserved_channels import ANSWERS, SENDS, TIMED_OUT, WAITS, Reserved, Wait
 from milecastle.engine.tasks import Task, outcome_row, ready_nodes, tasks_of
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
@@ -15,131 +23,125 @@ from milecastle.model.interrupt import Interrupt
 Kept = dict[str, list[Any]]
 WaitingTasks = dict[str, list[bool]]
 
-_ASKS = 5
+_ASKS = 4
 
 
-def as_kept(task: str, found: Interrupt) -> list[Any]:
-    schema = None if found.answer is None else dict(found.answer)
-    kept = [task, found.node, found.question, found.show, schema, found.asks]
-    return kept if found.refused is None else [*kept, found.refused]
+def kept_wait(task: str, paused: Paused) -> list[Any]:
+    found, question = paused.question, None
+    if found is not None:
+        schema = None if found.answer is None else dict(found.answer)
+        question = [found.node, found.question, found.show, schema, found.asks]
+        question += [] if found.refused is None else [found.refused]
+    return [task, question, paused.until, [list(topic) for topic in paused.topics]]
 
 
-def note_pause(task: str, signal: Paused, asked: Kept, sleeps: Kept) -> None:
-    if isinstance(signal, Asked):
-        asked[signal.interrupt.id] = as_kept(task, signal.interrupt)
-    elif isinstance(signal, Parked):
-        sleeps[signal.label] = [task, signal.until]
+def each_wait(reserved: Reserved) -> Iterator[tuple[str, Wait]]:
+    for label, kept in reserved.get(WAITS, {}).items():
+        yield label, Wait(*kept)
 
 
-def still_asked(reserved: Reserved, ran: set[str], asked: Kept, order: Sequence[str]) -> Kept:
-    """Every open question, for tasks that ran and others.
+def takes_answer(wait: Wait) -> bool:
+    return wait.question is not None and wait.question[_ASKS] is True
 
-    They are in task order, not in asking order.
+
+def is_decided(reserved: Reserved, label: str) -> bool:
+    """True if a wait has an answer, or has timed out."""
+    return label in reserved.get(ANSWERS, {}) or label in reserved.get(TIMED_OUT, {})
+
+
+def still_waits(reserved: Reserved, ran: set[str], new: Kept, order: Sequence[str]) -> Kept:
+    """The step's waits once the tasks that ``ran`` have the ``new`` ones, in task order.
+
+    A node that ran keeps its sleeps: it runs again from its beginning, and they stay over.
     """
-    answers = reserved.get(ANSWERS, {})
-    before: Kept = reserved.get(ASKED, {})
     kept = {
-        label: question
-        for label, question in before.items()
-        if label not in answers and question[0] not in ran
+        label: [*wait]
+        for label, wait in each_wait(reserved)
+        if not is_decided(reserved, label)
+        and (wait.task not in ran or label.partition("/")[2].startswith("~"))
     }
     rank = {task: number for number, task in enumerate(order)}
-    return dict(sorted({**kept, **asked}.items(), key=lambda item: rank[item[1][0]]))
+    return dict(sorted({**kept, **new}.items(), key=lambda item: rank.get(item[1][0], -1)))
 
 
-def still_answered(reserved: Reserved, asked: Kept) -> dict[str, Any]:
-    given: dict[str, Any] = reserved.get(ANSWERS, {})
-    return {label: answer for label, answer in given.items() if label not in asked}
+def unmet_waits(reserved: Reserved, now: int, arrived: Collection[str] = ()) -> WaitingTasks:
+    """For each waiting task: True for each wait that has not ended.
 
-
-def still_asleep(reserved: Reserved, ran: set[str], sleeps: Kept) -> Kept:
-    """Every time waited for.
-
-    A node receives those that have passed; a subgraph does not.
+    ``arrived`` are the labels of waits that have a message.
     """
-    before: Kept = reserved.get(SLEEPS, {})
-    kept = {
-        label: sleep
-        for label, sleep in before.items()
-        if sleep[0] not in ran or not label.endswith(":")
-    }
-    return {**kept, **sleeps}
-
-
-def waits_of(reserved: Reserved, now: int) -> WaitingTasks:
-    """For each asking or sleeping task: True for each wait still unmet."""
     waits: WaitingTasks = {}
-    answers = reserved.get(ANSWERS, {})
-    for label, question in reserved.get(ASKED, {}).items():
-        waits.setdefault(question[0], []).append(question[_ASKS] and label not in answers)
-    for owner, until in reserved.get(SLEEPS, {}).values():
-        waits.setdefault(owner, []).append(until > now)
+    for label, wait in each_wait(reserved):
+        is_over = label in arrived or is_decided(reserved, label)
+        if wait.question is not None:
+            is_over = is_over or not takes_answer(wait)
+        if wait.is_sleep and wait.until is not None:
+            is_over = wait.until <= now
+        waits.setdefault(wait.task, []).append(not is_over)
     return waits
 
 
 def is_held(task: Task, waits: WaitingTasks) -> bool:
-    """True if a task can do nothing now: it waits for an answer, or for a time.
-
-    A subgraph waiting for several things may continue with any of them.
-    """
-    missing = waits.get(task.id)
-    if not missing:
+    """True if a task can do nothing now. A subgraph may continue with any of its waits."""
+    unmet = waits.get(task.id)
+    if not unmet:
         return False
-    return all(missing) if task.node.subgraph is not None else any(missing)
+    return all(unmet) if task.node.subgraph is not None else any(unmet)
 
 
-def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
+def has_work(
+    graph: CompiledGraph, position: Position, now: int, arrived: Collection[str] = ()
+) -> bool:
     """True if a run would do anything at a position now.
 
-    It would also end a step whose tasks all have their results, and close questions of a task that
+    It would also end a step whose tasks all have their results, and close the waits of a task that
     has its result: the run that would have done so was interrupted.
     """
     reserved = position.reserved
     tasks = tasks_of(graph, ready_nodes(graph, position.next), reserved.get(SENDS))
     ended = {t.id for t in tasks if outcome_row(position.step + 1, t.id) in position.results}
     if len(ended) == len(tasks) or any(
-        kept[0] in ended for kept in reserved.get(ASKED, {}).values()
+        wait.task in ended and not wait.is_sleep for _, wait in each_wait(reserved)
     ):
         return True
-    waits = waits_of(reserved, now)
+    waits = unmet_waits(reserved, now, arrived)
     return any(task.id not in ended and not is_held(task, waits) for task in tasks)
 
 
-def wake_time(reserved: Reserved, ran: set[str], sleeps: Kept, now: int) -> int | None:
-    """The first time a task waits for, also if it has passed while the step ran.
+def wake_time(reserved: Reserved, over: set[str]) -> int | None:
+    """The first time at which a task resumes; it may have passed while the step ran.
 
-    ``ran`` are the tasks that ran in this step, and ``sleeps`` their waits now. Of a task
-    that waits for an answer, times that have passed mean nothing; a subgraph waits for either.
+    A node resumes at its last time, unless one of its waits has none; a subgraph at its first.
+    Tasks that are ``over`` wait for nothing.
     """
-    answers = reserved.get(ANSWERS, {})
-    asked = reserved.get(ASKED, {}).items()
-    served = {kept[0] for label, kept in asked if kept[_ASKS] and label not in answers}
-    latest: dict[str, int] = {}
-    for label, (owner, until) in reserved.get(SLEEPS, {}).items():
-        latest[owner] = max(until, latest.get(owner, until))
-        if label.endswith(":"):
-            served.discard(owner)
-    served = (served | ran) - {owner for owner, _ in sleeps.values()}
-    times = [until for owner, until in latest.items() if until > now or owner not in served]
-    return min(times, default=None)
+    times: dict[str, list[int | None]] = {}
+    below: set[str] = set()
+    for label, wait in each_wait(reserved):
+        if wait.task in over or is_decided(reserved, label):
+            continue
+        if ":" in label.partition("/")[2]:
+            below.add(wait.task)
+        times.setdefault(wait.task, []).append(wait.until)
+    resumes: list[int] = []
+    for task, found in times.items():
+        known = [until for until in found if until is not None]
+        if task in below and known:
+            resumes.append(min(known))
+        elif len(known) == len(found):
+            resumes.append(max(known))
+    return min(resumes, default=None)
 
 
-def open_interrupts(reserved: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
-    answers = reserved.get(ANSWERS, {})
-    return tuple(_interrupts(reserved.get(ASKED, {}), answers, place))
-
-
-def _interrupts(
-    asked: Mapping[str, list[Any]], answers: Mapping[str, Any], place: str
-) -> Iterator[Interrupt]:
-    for label, (_, node, question, show, schema, asks, *refused) in asked.items():
-        if label not in answers:
-            yield Interrupt(
-                id=f"{place}:{label}",
-                node=node,
-                question=question,
-                show=show,
-                answer=schema,
-                asks=asks,
-                refused=refused[0] if refused else None,
-            )
+def open_interrupts(reserved: Reserved, place: str) -> tuple[Interrupt, ...]:
+    return tuple(
+        Interrupt(
+            id=f"{place}:{label}",
+            node=wait.question[0],
+            question=wait.question[1],
+            show=wait.question[2],
+            answer=wait.question[3],
+            asks=wait.question[_ASKS],
+            refused=wait.question[5] if len(wait.question) > 5 else None,
+        )
+        for label, wait in each_wait(reserved)
+        if wait.question is not None and not is_decided(reserved, label)
+    )

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Final, TypeVar
 
 from milecastle.engine.context import current
-from milecastle.engine.pauses import Asked, Parked
+from milecastle.engine.pauses import Paused
 from milecastle.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ async def recorded(call: str, make: Callable[[], Awaitable[T]]) -> T:
         token = enclosing_call.set(record)
         try:
             return await make()
-        except (Asked, Parked):
+        except Paused:
             raise InvalidRequest(
                 f"a call that is recorded cannot ask or sleep ({call}): let the tool require "
                 "approval, and ask in the node"

@@ -110,7 +110,7 @@ def _in_part(chain: Chain, log: LogCodec) -> Decoded:
                 continue
             operations += (codec.decode(bytes(code)), channel, read)
     values = replay({}, _without(operations, undecoded))
-    waits = waits_at(split(values))
+    waits = waits_at(split(values)[0])
     return Decoded(values, undecoded, waits=waits)
 
 

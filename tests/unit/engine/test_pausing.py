@@ -8,7 +8,7 @@ import pytest
 
 from milecastle import END, START, App, StateGraph, append, interrupt
 from milecastle.engine.position import Position, restore
-from milecastle.engine.reserved_channels import ASKED
+from milecastle.engine.reserved_channels import WAITS
 from milecastle.stores.memory import MemoryStore
 
 
@@ -58,9 +58,9 @@ def test_one_answer_looks_at_the_open_questions_a_few_times(
 
     def counting(*args: Any, **given: Any) -> Position:
         position = restore(*args, **given)
-        counted = Counted(position.reserved[ASKED])
+        counted = Counted(position.reserved[WAITS])
         found.append(counted)
-        position.reserved = {**position.reserved, ASKED: counted}
+        position.reserved = {**position.reserved, WAITS: counted}
         return position
 
     monkeypatch.setattr("milecastle.app.threads.log.restore", counting)

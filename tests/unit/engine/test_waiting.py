@@ -1,74 +1,155 @@
-"""What a step waits for: sleeps that are over or not, and questions beside them."""
+"""What a step waits for: questions, times and messages in one channel, and when tasks resume."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS
-from milecastle.engine.waiting import still_asked, still_asleep, waits_of, wake_time
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS, TIMED_OUT, WAITS, split
+from milecastle.engine.status import waits_at
+from milecastle.engine.waiting import open_interrupts, still_waits, unmet_waits, wake_time
 
 NOW = 100
 
 
-def question(task: str, asks: bool = True) -> list[object]:
-    return [task, "node", "?", None, None, asks]
+def asks(task: str, until: int | None = None, takes: bool = True) -> list[Any]:
+    return [task, ["node", "?", None, None, takes], until, []]
 
 
-def test_sleep_of_a_subgraph_that_ran_is_replaced_by_what_it_waits_for_now() -> None:
-    """Fails if a subgraph that ran keeps the time that it waited for, or another loses its own."""
-    reserved = {SLEEPS: {"a:": ["a", 5], "b:": ["b", 6], "c/nap": ["c", 7]}}
-    assert still_asleep(reserved, {"a", "c"}, {"d:": ["d", 8]}) == {
-        "b:": ["b", 6],
-        "c/nap": ["c", 7],
-        "d:": ["d", 8],
-    }
+def sleeps(task: str, until: int) -> list[Any]:
+    return [task, None, until, []]
 
 
-def test_answers_and_past_times_are_not_waited_for() -> None:
-    """Fails if an answer, a pause that takes none, or a time that has come counts as missing."""
+def receives(task: str, number: int = 3, until: int | None = None) -> list[Any]:
+    return [task, None, until, [["mail", number]]]
+
+
+def test_waits_of_tasks_that_ran_are_replaced_except_sleeps_of_nodes() -> None:
+    """Fails if a subgraph that ran keeps its old time, or a node forgets that it slept."""
     reserved = {
-        ASKED: {"a/x": question("a"), "a/y": question("a"), "b": question("b", asks=False)},
-        ANSWERS: {"a/x": 1},
-        SLEEPS: {"c/nap": ["c", NOW], "c/rest": ["c", NOW + 1]},
-    }
-    assert waits_of(reserved, NOW) == {"a": [False, True], "b": [False], "c": [False, True]}
-
-
-def test_open_questions_are_in_the_order_of_their_tasks() -> None:
-    """Fails if a task that ran keeps what it does not ask any more, or the order is another."""
-    reserved = {
-        ASKED: {
-            "work#1/x": question("work#1"),
-            "first/y": question("first"),
-            "work#0/answered": question("work#0"),
+        WAITS: {
+            "a/:": sleeps("a", 5),
+            "b/:": sleeps("b", 6),
+            "c/~0": sleeps("c", 7),
+            "e/0": asks("e"),
         }
     }
-    asked = {"work#0/z": question("work#0")}
-    order = ["first", "work#0", "work#1"]
-    found = still_asked(reserved, {"work#0"}, asked, order)
-    assert [*found] == ["first/y", "work#0/z", "work#1/x"]
+    found = still_waits(reserved, {"a", "c", "e"}, {"d/:": sleeps("d", 8)}, ["a", "b", "c", "d"])
+    assert found == {"b/:": sleeps("b", 6), "c/~0": sleeps("c", 7), "d/:": sleeps("d", 8)}
+
+
+def test_wait_ends_with_an_answer_a_time_a_message_or_a_committed_timeout() -> None:
+    """Fails if one of them does not count, or a deadline ends a wait by the clock."""
+    reserved = {
+        WAITS: {
+            "a/0": asks("a"),
+            "a/1": asks("a"),
+            "b/0": asks("b", takes=False),
+            "c/~0": sleeps("c", NOW),
+            "c/~1": sleeps("c", NOW + 1),
+            "d/0": asks("d", until=NOW),
+            "e/0": asks("e", until=NOW),
+            "f/<": receives("f"),
+            "g/<": receives("g", until=NOW),
+        },
+        ANSWERS: {"a/0": 1},
+        TIMED_OUT: {"e/0": NOW},
+    }
+    assert unmet_waits(reserved, NOW, {"f/<"}) == {
+        "a": [False, True],
+        "b": [False],
+        "c": [False, True],
+        "d": [True],
+        "e": [False],
+        "f": [False],
+        "g": [True],
+    }
+
+
+def test_waits_are_in_the_order_of_their_tasks() -> None:
+    """Fails if a task that ran keeps what it does not ask any more, or the order is another."""
+    reserved = {
+        WAITS: {
+            "work#1/0": asks("work#1"),
+            "first/0": asks("first"),
+            "work#0/0": asks("work#0"),
+            "work#2/0": asks("work#2"),
+        },
+        ANSWERS: {"work#2/0": 1},
+    }
+    new = {"work#0/1": asks("work#0")}
+    found = still_waits(reserved, {"work#0"}, new, ["first", "work#0", "work#1", "work#2"])
+    assert [*found] == ["first/0", "work#0/1", "work#1/0"]
 
 
 @pytest.mark.parametrize(
-    ("ran", "sleeps", "expected"),
+    ("waits", "over", "expected"),
     [
-        pytest.param(set[str](), {}, 50, id="a time that has passed while others ran"),
-        pytest.param({"late"}, {}, 120, id="a task that ran has had its time"),
-        pytest.param({"late"}, {"l": ["late", 50]}, 50, id="unless it waits for it again"),
+        pytest.param({"l/~0": sleeps("late", 50)}, set[str](), 50, id="passed while others ran"),
+        pytest.param({"l/~0": sleeps("late", 50)}, {"late"}, None, id="the task is over"),
+        pytest.param(
+            {"n/~0": sleeps("n", 120), "m/~0": sleeps("m", 130)}, set[str](), 120, id="the first"
+        ),
+        pytest.param(
+            {"a/~0": sleeps("a", 50), "a/~1": sleeps("a", 120)}, set[str](), 120, id="it slept"
+        ),
+        pytest.param({"a/~0": sleeps("a", 50), "a/0": asks("a")}, set[str](), None, id="it asks"),
+        pytest.param(
+            {"a/~0": sleeps("a", 50), "a/0": asks("a", until=120)}, set[str](), 120, id="deadline"
+        ),
+        pytest.param(
+            {"a/3.1:b/0": asks("a", until=120), "a/:": sleeps("a", 50)},
+            set[str](),
+            50,
+            id="subgraph",
+        ),
+        pytest.param({"a/<": receives("a")}, set[str](), None, id="a message alone"),
+        pytest.param({"a/<": receives("a", until=120)}, set[str](), 120, id="or a deadline"),
     ],
 )
-def test_run_wakes_at_the_first_time_that_is_still_waited_for(
-    ran: set[str], sleeps: dict[str, list[object]], expected: int
+def test_run_wakes_at_the_first_time_at_which_a_task_resumes(
+    waits: dict[str, list[Any]], over: set[str], expected: int | None
 ) -> None:
-    """Fails if a run sleeps over a time, or wakes for one that was served."""
-    reserved = {SLEEPS: {"l": ["late", 50], "n": ["next", 120], "m": ["more", 130]}}
-    assert wake_time(reserved, ran, sleeps, NOW) == expected
+    """Fails if a run sleeps over a time, or wakes for one that resumes nothing."""
+    assert wake_time({WAITS: waits}, over) == expected
 
 
-def test_past_time_of_a_task_that_waits_for_an_answer_means_nothing() -> None:
-    """Fails if a task with an open question wakes its run; a subgraph waits for either."""
-    asked = {ASKED: {"a/x": question("a")}}
-    assert wake_time({**asked, SLEEPS: {"a/nap": ["a", 50]}}, set(), {}, NOW) is None
-    assert wake_time({**asked, SLEEPS: {"a:": ["a", 50]}}, set(), {}, NOW) == 50
-    answered = {**asked, ANSWERS: {"a/x": 1}, SLEEPS: {"a/nap": ["a", 50]}}
-    assert wake_time(answered, set(), {}, NOW) == 50
+def test_answer_ends_a_wait_beside_a_sleep() -> None:
+    """Fails if an answered question still keeps its task from waking."""
+    waits = {"a/0": asks("a"), "a/~0": sleeps("a", 50)}
+    assert wake_time({WAITS: waits}, set()) is None
+    assert wake_time({WAITS: waits, ANSWERS: {"a/0": 1}}, set()) == 50
+
+
+def test_topics_of_open_waits_are_listed_once() -> None:
+    """Fails if a wait that timed out still makes the thread due, or a topic is missing."""
+    waits = {
+        "a/<": receives("a", 3),
+        "b/<": receives("b", 3),
+        "c/<": receives("c", 5),
+        "d/<": receives("d", 7, until=NOW),
+    }
+    found = waits_at({WAITS: waits, TIMED_OUT: {"d/<": NOW}})
+    assert found.topics == (("mail", 3), ("mail", 5))
+    assert (found.pauses, found.questions, found.times) == (0, 0, ())
+
+
+def test_question_that_timed_out_is_not_open() -> None:
+    """Fails if the caller that comes later is asked."""
+    reserved = {WAITS: {"a/0": asks("a", until=NOW), "b/0": asks("b")}, TIMED_OUT: {"a/0": NOW}}
+    assert [found.id for found in open_interrupts(reserved, "1.1")] == ["1.1:b/0"]
+
+
+def test_channels_of_an_older_log_become_waits() -> None:
+    """Fails if a sleep and a question with the same number are one wait, or channels stay."""
+    question = ["node", "?", None, None, True, "why not"]
+    values = {
+        "x": 1,
+        ASKED: {"a/0": ["a", *question]},
+        SLEEPS: {"a/0": ["a", 5], "b/:": ["b", 6]},
+    }
+    reserved, operations = split(values)
+    waits = {"a/~0": sleeps("a", 5), "b/:": sleeps("b", 6), "a/0": ["a", question, None, []]}
+    assert (values, reserved) == ({"x": 1}, {WAITS: waits})
+    assert operations == [0, ASKED, None, 0, SLEEPS, None, 0, WAITS, waits]

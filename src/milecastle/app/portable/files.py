@@ -38,8 +38,10 @@ from milecastle.engine.reserved_channels import (
     FAILURE,
     SENDS,
     SLEEPS,
+    WAITS,
     Reserved,
     branched,
+    upgrade,
 )
 from milecastle.engine.tasks import ready_nodes, tasks_of
 from milecastle.errors import (
@@ -145,18 +147,22 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pending: dict[str, Any] = {}
 
 
+_Wait = tuple[str, list[Any] | None, int | None, list[tuple[str, int]]]
+
+_Question = tuple[str, Any, Any, dict[str, Any] | None, bool]
+
+
 @prepared
 class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sends: list[Any] = msgspec.field(name=SENDS, default=[])
-    asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
+    waits: dict[str, _Wait] = msgspec.field(name=WAITS, default={})
     answers: dict[str, Any] = msgspec.field(name=ANSWERS, default={})
+    asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
     sleeps: dict[str, tuple[str, int]] = msgspec.field(name=SLEEPS, default={})
     failure: dict[str, tuple[str, str]] = msgspec.field(name=FAILURE, default={})
 
 
 _Send = tuple[str, dict[str, Any] | None]
-
-_Question = tuple[str, str, Any, Any, dict[str, Any] | None, bool]
 
 
 class PortableFiles:
@@ -364,14 +370,18 @@ class PortableFiles:
 
     def _check_pending(self, content: _Content, path: Path) -> None:
         try:
+            msgspec.convert(content.pending, _Pending)
+            upgrade(content.pending)
             found = msgspec.convert(content.pending, _Pending)
             sends = list(zip(found.sends[::2], found.sends[1::2], strict=True))
             sent = {name for name, _ in msgspec.convert(sends, list[_Send])}
-            asked = {msgspec.convert(kept[:6], _Question)[0] for kept in found.asked.values()}
+            waiting = {task for task, *_ in found.waits.values()}
+            for _, question, *_ in found.waits.values():
+                msgspec.convert(question and question[:5], _Question | None)
         except (msgspec.ValidationError, ValueError):
             raise UntrustedFile(f"{path} is not a portable file") from None
         tasks = {task.id for task in tasks_of(self.graph, content.next, found.sends)}
-        if not (sent <= {*content.next} and asked <= tasks):
+        if not (sent <= {*content.next} and waiting <= tasks):
             raise UntrustedFile(f"{path} is not a portable file")
 
 
@@ -382,9 +392,11 @@ def _portable(ending: Ending) -> Reserved:
     its answers and wake times would be lost.
     """
     pending = branched(ending.reserved)
-    for name, what in ((ANSWERS, "has received answers"), (SLEEPS, "is sleeping")):
+    for name, what in ((ANSWERS, "has received answers"), (WAITS, "is sleeping")):
         lost = [
-            label for label in ending.reserved.get(name, {}) if label not in pending.get(name, {})
+            label
+            for label in ending.reserved.get(name, {})
+            if label not in pending.get(name, {}) and (name == ANSWERS or label.endswith("/:"))
         ]
         if lost:
             task = lost[0].partition("/")[0]
