@@ -42,6 +42,7 @@ from milecastle.model.event import Event
 from milecastle.model.file import File
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END, START
+from milecastle.model.message import Message
 from milecastle.model.policies import (
     CheckpointConfig,
     ExecutionConfig,
@@ -63,6 +64,7 @@ from milecastle.model.reducers import (
 )
 from milecastle.model.removal import REMOVE_ALL, Remove
 from milecastle.observers.registry import register_observer
+from milecastle.ports.mailbox import Sent
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 from milecastle.stores.opening import register_store
@@ -92,6 +94,7 @@ __all__ = [
     "InvalidUpdate",
     "Keyring",
     "MaxStepsExceeded",
+    "Message",
     "MessagesState",
     "MilecastleError",
     "Observer",
@@ -107,6 +110,7 @@ __all__ = [
     "RunTimeout",
     "Schedules",
     "Send",
+    "Sent",
     "Snapshot",
     "StateGraph",
     "Store",

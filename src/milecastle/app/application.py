@@ -7,7 +7,7 @@ the rest. The async versions do the same through the asynchronous driver.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -25,6 +25,7 @@ from milecastle.app.threads.children import own_threads
 from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.difference import Change, difference
 from milecastle.app.threads.log import At, Migrate, Migration
+from milecastle.app.threads.messages import discard_message, send_message, unread_messages
 from milecastle.app.threads.migrating import foresee
 from milecastle.app.threads.reading import afollow, follow, history, snapshot
 from milecastle.app.threads.tagging import change_tags
@@ -34,10 +35,12 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey, refuse_reserved
+from milecastle.model.message import Message
 from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange
+from milecastle.ports.mailbox import Sent
 from milecastle.ports.store import Store
 from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
@@ -345,6 +348,57 @@ class App(Generic[S]):
     async def aretry(self, thread: Thread, *, delay: float = 0.0) -> Handle[S]:
         """Async version of ``retry``."""
         return await self._runner.asubmit(Call(thread=thread), delay)
+
+    def send(
+        self,
+        thread: Thread,
+        value: Any,
+        topic: str = "",
+        *,
+        key: str | None = None,
+        by: str | None = None,
+    ) -> Sent:
+        """Send a message to a thread: stored at once, in order, until a node receives it.
+
+        At any time: before any code waits for it, while a run is live, while no worker runs. A
+        thread that waits for the topic becomes due. With ``key``, sending again is safe
+        (``sent.reused``), until the entry that consumed the message is pruned. ``by`` names the
+        sender. ``sent.status`` is the thread's: a completed one has the message in its next run.
+        """
+        threads, found = self._runner.stored(thread)
+        return send_message(threads, found, value, topic, key=key, by=by)
+
+    async def asend(
+        self,
+        thread: Thread,
+        value: Any,
+        topic: str = "",
+        *,
+        key: str | None = None,
+        by: str | None = None,
+    ) -> Sent:
+        """Async version of ``send``."""
+        call = partial(self.send, thread, value, topic, key=key, by=by)
+        return await self._runner.off_loop(call)
+
+    def mailbox(self, thread: Thread, topic: str | None = None) -> Sequence[Message]:
+        """A thread's unread messages, oldest first: of one topic, or all."""
+        return unread_messages(*self._runner.stored(thread), topic)
+
+    async def amailbox(self, thread: Thread, topic: str | None = None) -> Sequence[Message]:
+        """Async version of ``mailbox``."""
+        return await self._runner.off_loop(self.mailbox, thread, topic)
+
+    def discard(self, thread: Thread, number: int) -> bool:
+        """Remove an unread message that no code can receive; ``False`` if it is not unread.
+
+        A run that has received it gets ``Conflict`` at its next commit, and starts the step again.
+        """
+        return discard_message(*self._runner.stored(thread), number)
+
+    async def adiscard(self, thread: Thread, number: int) -> bool:
+        """Async version of ``discard``."""
+        return await self._runner.off_loop(self.discard, thread, number)
 
     def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
         """Wait until the thread's run ends or asks something, in whatever process it runs.

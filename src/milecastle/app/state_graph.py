@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -62,7 +62,8 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     ``state`` is a TypedDict, a dataclass or a pydantic model; each field is a channel. ``input``
     and ``output`` are classes declaring some of its keys again: every input must have those that
     ``input`` requires and no key it lacks, and a result shows those of ``output``. Forms and
-    JSON schemas are made of them. They are not part of the fingerprint: paused threads continue.
+    JSON schemas are made of them. ``topics`` are the types of messages, by topic: ``send`` refuses
+    others. They are not part of the fingerprint: paused threads continue.
     """
 
     @explains_keywords
@@ -73,8 +74,9 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         name: str | None = None,
         input: type | None = None,
         output: type | None = None,
+        topics: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(state, name=name, input=input, output=output)
+        super().__init__(state, name=name, input=input, output=output, topics=topics)
 
     @overload
     def node(self, function: F, /) -> F: ...

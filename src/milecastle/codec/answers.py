@@ -127,12 +127,29 @@ def deliver(answer: Any, wanted: Any) -> Any:
     if wanted is None or wanted is Any:
         return answer
     try:
-        if hasattr(wanted, "model_validate"):
-            return wanted.model_validate(answer)
-        return convert(answer, wanted)
+        return _read_as(answer, wanted)
     except ValueError as error:
-        kind = getattr(wanted, "__name__", str(wanted))
-        raise InvalidAnswer(f"the answer is not a valid {kind}: {_reason(error)}") from None
+        raise InvalidAnswer(f"the answer is not a valid {_named(wanted, error)}") from None
+
+
+def read_message(value: Any, wanted: Any, what: str) -> Any:
+    """A message's value in its declared type: an instance, or plain data for one."""
+    try:
+        return _read_as(as_plain(value), wanted)
+    except InvalidAnswer:
+        raise InvalidRequest(f"{what} is not plain data, as its type needs") from None
+    except ValueError as error:
+        raise InvalidRequest(f"{what} is not a valid {_named(wanted, error)}") from None
+
+
+def _read_as(value: Any, wanted: Any) -> Any:
+    if hasattr(wanted, "model_validate"):
+        return wanted.model_validate(value)
+    return convert(value, wanted)
+
+
+def _named(wanted: Any, error: ValueError) -> str:
+    return f"{getattr(wanted, '__name__', str(wanted))}: {_reason(error)}"
 
 
 def _reason(error: ValueError) -> str:

@@ -179,8 +179,8 @@ class GraphValues:
     """One graph's values as bytes, by its state's codec."""
 
     def __init__(self, graph: CompiledGraph) -> None:
-        annotations = [channel.annotation for channel in graph.schema.channels.values()]
-        codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations, files=True)))
+        registry = TypeRegistry.for_annotations(graph.annotations, files=True)
+        codec = LogCodec(ValueCodec(registry))
         self.pack, self.unpack = codec.encode_state, codec.decode_state
 
     def pack_one(self, value: Any) -> bytes:

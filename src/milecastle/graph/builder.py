@@ -28,8 +28,10 @@ from milecastle.graph.structure import (
     read_timeout,
 )
 from milecastle.model.manifest import END, START
+from milecastle.model.message import check_topic
 from milecastle.model.policies import ExecutionConfig, Retry, Timeout
 from milecastle.support.migration_hints import explains_keywords
+from milecastle.support.prepared import prepared
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +47,7 @@ class GraphBuilder(Generic[S]):
         name: str | None = None,
         input: type | None = None,
         output: type | None = None,
+        topics: Mapping[str, Any] | None = None,
     ) -> None:
         self._declared = Declared(
             state_type=state,
@@ -53,6 +56,7 @@ class GraphBuilder(Generic[S]):
             place=caller(),
             input_type=input,
             output_type=output,
+            topics=_topics(topics or {}),
         )
 
     def __repr__(self) -> str:
@@ -248,6 +252,19 @@ class GraphBuilder(Generic[S]):
         if when is not None and not callable(when):
             raise TypeError(f"when= takes a function of the state, not {type(when).__name__}")
         self._declared.edges.append(PlainEdge(_name(source), _name(target), when, caller()))
+
+
+def _topics(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(cast("object", given), Mapping):
+        raise TypeError(
+            f"topics= takes the type of each topic's messages, {{'orders': Order}}, not "
+            f"{type(given).__name__}"
+        )
+    for topic, wanted in given.items():
+        check_topic(topic)
+        if not hasattr(wanted, "model_validate"):
+            prepared(wanted)
+    return MappingProxyType(dict(given))
 
 
 def _as_mapping(targets: Iterable[str] | Mapping[Any, str] | None) -> Mapping[Any, str]:

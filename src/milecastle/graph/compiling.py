@@ -67,6 +67,7 @@ def _freeze(
         interrupt_before=frozenset(interrupt_before),
         interrupt_after=frozenset(interrupt_after),
         schedules=tuple(declared.schedules),
+        topics=declared.topics,
     )
 
 

@@ -276,7 +276,8 @@ _ADDED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     """A graph that passed every check. ``order`` ranks nodes as they were declared.
 
-    ``gotos`` are the nodes each node may lead to by whatever way.
+    ``gotos`` are the nodes each node may lead to by whatever way. ``topics`` are the types of the
+    messages that have one declared.
     """
 
     name: str
@@ -293,6 +294,13 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_before: frozenset[str] = frozenset()
     interrupt_after: frozenset[str] = frozenset()
     schedules: tuple[Schedule, ...] = ()
+    topics: Mapping[str, Any] = {}
+
+    @property
+    def annotations(self) -> list[Any]:
+        """Types of everything a thread stores."""
+        found = [channel.annotation for channel in self.schema.channels.values()]
+        return [*found, *self.topics.values()]
 
     @property
     def is_placed(self) -> bool:
@@ -316,7 +324,7 @@ class Declared(msgspec.Struct):
     """All declarations, in order.
 
     ``local_names`` are the names annotations of a state written inside a function may refer to.
-    ``input_type`` and ``output_type`` declare some of its keys.
+    ``input_type`` and ``output_type`` declare some of its keys, ``topics`` types of messages.
     """
 
     state_type: type
@@ -331,3 +339,4 @@ class Declared(msgspec.Struct):
     config: ExecutionConfig = ExecutionConfig()
     input_type: type | None = None
     output_type: type | None = None
+    topics: Mapping[str, Any] = {}

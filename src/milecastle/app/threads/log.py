@@ -72,8 +72,9 @@ def log_codec_for(
     ``types`` are former ones, which replace those of the same names. ``files`` says whether its
     store has files. ``drops`` reads objects without fields their classes no longer have.
     """
-    annotations = [channel.annotation for channel in graph.schema.channels.values()]
-    registry = TypeRegistry.for_annotations(annotations, files=files, former=types, drops=drops)
+    registry = TypeRegistry.for_annotations(
+        graph.annotations, files=files, former=types, drops=drops
+    )
     return LogCodec(ValueCodec(registry), sealers=sealers)
 
 

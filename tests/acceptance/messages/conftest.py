@@ -1,0 +1,19 @@
+"""What the tests of messages get: each store that has mailboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milecastle import Store
+from tests.every_store import Stores
+
+
+@pytest.fixture(params=["memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A fresh store of each kind that has mailboxes."""
+    stores = Stores(tmp_path)
+    yield stores.open(request.param)
+    stores.close()
