@@ -7,7 +7,7 @@ from functools import cache
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
-from milecastle.testing import ClaimContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, StoreContract
 from tests.postgres_cluster import emptied, needs_postgres, new_schema, secured_url, the_cluster
 
 
@@ -47,6 +47,17 @@ class TestPostgresStoreWithRowSecurity(StoreContract):
 
 @needs_postgres
 class TestClaimsOfPostgresStore(ClaimContract):
+    def open_store(self) -> ClaimStore:
+        store = PostgresStore(plain_url())
+        emptied(plain_url())
+        return store
+
+    def reopen(self, store: Store) -> ClaimStore:
+        return PostgresStore(plain_url())
+
+
+@needs_postgres
+class TestMailboxOfPostgresStore(MailboxContract):
     def open_store(self) -> ClaimStore:
         store = PostgresStore(plain_url())
         emptied(plain_url())

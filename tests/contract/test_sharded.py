@@ -9,7 +9,7 @@ from pathlib import Path
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.sharded import ShardedStore
-from milecastle.testing import ClaimContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, StoreContract
 from tests.postgres_cluster import needs_postgres
 from tests.sharded_cluster import empty_map, new_map
 
@@ -32,6 +32,17 @@ class TestShardedStore(StoreContract):
 
 @needs_postgres
 class TestClaimsOfShardedStore(ClaimContract):
+    def open_store(self) -> ClaimStore:
+        store = ShardedStore(the_map())
+        empty_map(the_map())
+        return store
+
+    def reopen(self, store: Store) -> ClaimStore:
+        return ShardedStore(the_map())
+
+
+@needs_postgres
+class TestMailboxOfShardedStore(MailboxContract):
     def open_store(self) -> ClaimStore:
         store = ShardedStore(the_map())
         empty_map(the_map())

@@ -107,10 +107,21 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-TO_VERSION_7 = """
+TO_VERSION_8 = """
+DROP TABLE {schema}.mailbox;
+ALTER TABLE {schema}.threads
+    DROP COLUMN waiting_topics, DROP COLUMN last_message, DROP COLUMN unread;
+DELETE FROM {schema}.migrations WHERE version = 9;
+"""
+"""Back to the tables of version 8, in which threads have no mailbox."""
+
+TO_VERSION_7 = (
+    TO_VERSION_8
+    + """
 DROP INDEX {schema}.runs_by_input;
 DELETE FROM {schema}.migrations WHERE version = 8;
 """
+)
 """Back to the tables of version 7, which did not find a run by its input."""
 
 TO_VERSION_5 = (

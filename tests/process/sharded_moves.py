@@ -18,7 +18,7 @@ from milecastle.testing.contract_claims import a_line, queued
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_run
 
-TABLES = ("entries", "threads", "runs", "results", "inputs", "tags")
+TABLES = ("entries", "threads", "runs", "results", "inputs", "tags", "mailbox")
 
 
 def execute(path: Path, database: str, query: str) -> list[tuple[Any, ...]]:
@@ -68,6 +68,9 @@ def full(store: ShardedStore, keys: list[ThreadKey]) -> list[Writer]:
         store.commit(writer.batch(results=(result,), manifest=(f"{number:032}", b"m")))
         store.commit(writer.batch(thread=line, tags=tags))
         store.enqueue(a_run(key, 100 + number), f"mark {number}", b"input")
+        for mark in ("first", "second"):
+            store.mailbox.send(key, "topic", mark, b"message")
+        store.mailbox.discard(key, 1)
         writers.append(writer)
     return writers
 
@@ -77,6 +80,8 @@ def content(store: ShardedStore, writer: Writer, number: int) -> object:
     return (
         everything_of(store, key),
         list(store.inputs(key)),
+        list(store.mailbox.unread(key)),
+        store.mailbox.marks(key),
         store.tags.of("tenant", [key.thread]),
         store.manifest(key, f"{number:032}"),
     )

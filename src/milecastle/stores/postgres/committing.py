@@ -32,7 +32,7 @@ from milecastle.errors import Conflict, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey, require_key
 from milecastle.ports.claims import refuse_no_line
-from milecastle.ports.fencing import conflict, input_known
+from milecastle.ports.fencing import conflict, input_known, message_gone
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.libpq import Write
@@ -81,7 +81,8 @@ class _Part(msgspec.Struct, frozen=True):
 class Commits:
     """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is stored.
 
-    ``elsewhere`` says why a thread cannot be written in this database, if that is why.
+    ``elsewhere`` says why a thread cannot be written in this database, if that is why. ``woken``
+    is called if a committed row is due because of a message.
     """
 
     def __init__(
@@ -92,12 +93,14 @@ class Commits:
         head: Callable[[ThreadKey], int],
         is_there: Callable[[Batch], bool],
         elsewhere: Callable[[ThreadKey], StoreError | None],
+        woken: Callable[[], None],
     ) -> None:
         self._pool = pool
         self._sql = statements
         self._head = head
         self._is_there = is_there
         self._elsewhere = elsewhere
+        self._woken = woken
         self._newest: dict[ThreadKey, tuple[str, str, str]] = {}
 
     def one(self, batch: Batch) -> None:
@@ -105,7 +108,7 @@ class Commits:
         self._check(batch)
         write = self._write_of(batch)
         try:
-            written = self._send(write, batch.key.tenant)
+            written = self._send(batch, write)
         except Lost:
             written = self._resolve(batch, write)
         if not written:
@@ -177,6 +180,8 @@ class Commits:
         head = self._head(batch.key)
         if batch.unless is not None and head == batch.head:
             return input_known(batch.key, head)
+        if batch.consumes and head == batch.head:
+            return message_gone(batch.key, head)
         return conflict(batch.key, batch.head + 1, head)
 
     def _remember(self, batch: Batch) -> None:
@@ -212,7 +217,9 @@ class Commits:
 
     def _write_of(self, batch: Batch) -> Write:
         try:
-            if writing.is_step(batch):
+            if writing.is_entry(batch):
+                if batch.consumes:
+                    return self._append_consuming([batch])
                 return self._sql.append, writing.append_values(batch, self._is_same(batch))
             if writing.is_results(batch):
                 return self._sql.keep_results, writing.keep_results_values(batch)
@@ -220,17 +227,24 @@ class Commits:
         except (struct.error, OverflowError) as error:
             raise _too_large(error) from error
 
-    def _send(self, write: Write, tenant: str) -> bool:
+    def _send(self, batch: Batch, write: Write) -> bool:
+        tenant = batch.key.tenant
         try:
-            return bool(self._pool.write(*write, tenant).command_tuples)
+            if batch.thread is None or not writing.is_waiting(batch):
+                return bool(self._pool.write(*write, tenant).command_tuples)
+            wake = self._sql.wake_waiting, writing.wake_values([batch])
+            result, woken = self._pool.write_together([(tenant, [write, wake])])
         except Taken:
             return False
+        if woken.command_tuples:
+            self._woken()
+        return bool(result.command_tuples)
 
     def _resolve(self, batch: Batch, write: Write) -> bool:
         return resolve(
             self._pool.attempts(),
             is_there=lambda: self._is_there(batch) and self._pool.settle(),
-            send=lambda: self._send(write, batch.key.tenant),
+            send=lambda: self._send(batch, write),
         )
 
     def _alone(self, batch: Batch) -> StoreError | None:
@@ -286,20 +300,42 @@ class Commits:
             yield _Part(write, steps, _named)
         if len(steps) == len(batches):
             return
+        consuming: list[Batch] = []
         others: list[Batch] = []
         for batch in batches:
             if writing.is_results(batch):
                 yield _Part(self._write_of(batch), [batch], _counted)
-            elif not writing.is_step(batch):
+            elif not writing.is_entry(batch):
                 others.append(batch)
+            elif batch.consumes:
+                consuming.append(batch)
+        if consuming:
+            yield _Part(self._append_consuming(consuming), consuming, _named)
         if others:
             yield _Part(self._commit_of(others), others, _numbered)
+        waiting = [batch for batch in others if writing.is_waiting(batch)]
+        if waiting:
+            wake = self._sql.wake_waiting, writing.wake_values(waiting)
+            yield _Part(wake, (), self._rung)
+
+    def _append_consuming(self, batches: Sequence[Batch]) -> Write:
+        same = [self._is_same(batch) for batch in batches]
+        values = writing.append_many_values(batches, same)
+        return self._sql.append_consuming, [*values, *writing.message_values(batches)]
 
     def _commit_of(self, batches: Sequence[Batch]) -> Write:
         values = writing.commit_values(batches)
+        if any(batch.consumes for batch in batches):
+            more = [*writing.tag_values(batches), *writing.message_values(batches)]
+            return self._sql.commit_consuming, [*values, *more]
         if any(batch.tags for batch in batches):
             return self._sql.commit_tagged, [*values, *writing.tag_values(batches)]
         return self._sql.commit, values
+
+    def _rung(self, result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
+        if result.command_tuples:
+            self._woken()
+        return ()
 
 
 def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
+from psycopg.pq.abc import PGresult
 
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Entry, Kind, Source, TaskResult
@@ -39,6 +40,7 @@ _MODES = frozenset(get_args(Mode))
 _STATUSES = frozenset(get_args(RunStatus))
 _METADATA = msgspec.json.Decoder(dict[str, str])
 _OWNER = msgspec.json.Decoder(Owner)
+_Topics = tuple[tuple[str, int], ...]
 
 
 def key_parameters(key: ThreadKey, **more: Any) -> Parameters:
@@ -146,7 +148,23 @@ def info_from(tenant: str, row: Row) -> ThreadInfo:
         due_at=row[9],
         worker=unescape(row[10]),
         priority=-row[11],
+        waiting_topics=() if row[12] is None else _topics_from(row[12]),
     )
+
+
+def _topics_from(stored: Any) -> _Topics:
+    try:
+        found = msgspec.convert(stored, _Topics)
+    except msgspec.ValidationError:
+        raise _damaged("threads.waiting_topics") from None
+    return tuple((unescape(topic), seen) for topic, seen in found)
+
+
+def sent_from(result: PGresult) -> tuple[int, bool, RunStatus, bool]:
+    """A row of ``send.sql``: number, whether it was reused, the thread's status, if it is due."""
+    number, reused, status, is_due = (result.get_value(0, column) or b"" for column in range(4))
+    known = _known(status.decode(), _STATUSES, "threads.status")
+    return int.from_bytes(number), reused == b"\1", known, is_due == b"\1"
 
 
 def _known(value: Any, known: frozenset[Any], place: str) -> Any:

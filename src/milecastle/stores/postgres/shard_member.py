@@ -115,10 +115,9 @@ class ShardMember(PostgresStore):
         self._sweep(key)
         self._check_here(key)
 
-    def _prune_on(self, key: ThreadKey, life: int, dropped: int, page: Parameters) -> int:
-        count = super()._prune_on(key, life, dropped, page)
-        if dropped == page["limit"]:
-            self._check_here(key)
+    def _prune_on(self, key: ThreadKey, life: int, page: Parameters) -> int:
+        count = super()._prune_on(key, life, page)
+        self._check_here(key)
         return count
 
     def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:

@@ -18,7 +18,11 @@ _KEY = ("shard", "tenant", "thread")
 class Statements:
     def __init__(self, schema: str, *, placed: bool = False) -> None:
         """``placed``: the database belongs to a map, and may write only its shards."""
-        self._parts = _placed_parts(schema) if placed else _plain_parts()
+        doubled = sql.Identifier(schema.replace("%", "%%"))
+        self._parts = {
+            **(_placed_parts(schema) if placed else _plain_parts()),
+            "has_unread": _format(file_text("has_unread"), schema=doubled),
+        }
 
         def load(name: str) -> bytes:
             return _load(schema, name, **self._parts)
@@ -73,13 +77,26 @@ class Statements:
         known = sql.Identifier(schema)
 
         def direct(
-            name: str, types: Sequence[int], shard: sql.SQL, tags: str = "", *, once: bool = False
+            name: str,
+            types: Sequence[int],
+            shard: sql.SQL,
+            tags: str = "",
+            *,
+            once: bool = False,
+            consuming: bool = False,
         ) -> Libpq:
+            def consumed(part: str, otherwise: sql.SQL) -> sql.Composable:
+                return _format(file_text(part), schema=known) if consuming else otherwise
+
             text = _format(
                 file_text(name),
                 schema=known,
                 placed=_fence(known, shard) if placed else _TRUE,
                 tags=_format(tags, schema=known),
+                messages=consumed("messages", _NOTHING),
+                are_unread=consumed("are_unread", _TRUE),
+                consumed=consumed("consumed", _NOTHING),
+                has_unread=_format(file_text("has_unread"), schema=known),
                 new=_format(file_text("new_results"), schema=known) if once else _TRUE,
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
@@ -93,7 +110,16 @@ class Statements:
         self.keep_once = direct("keep_results", writing.KEEP_RESULTS, first, once=True)
         self.hold_thread = direct("hold_thread", writing.HOLD_THREAD, first)
         self.commit = direct("commit", writing.COMMIT, each)
-        self.commit_tagged = direct("commit", writing.COMMIT_TAGGED, each, file_text("tags"))
+        tags = file_text("tags")
+        self.commit_tagged = direct("commit", writing.COMMIT_TAGGED, each, tags)
+        self.commit_consuming = direct(
+            "commit", writing.COMMIT_CONSUMING, each, tags, consuming=True
+        )
+        self.append_consuming = direct(
+            "append_consuming", writing.APPEND_CONSUMING, sql.SQL("given.shard")
+        )
+        self.wake_waiting = direct("wake_waiting", writing.WAKE_WAITING, first)
+        self.send = direct("send", writing.SEND, first)
 
     def _load_chains(self, schema: str, *, placed: bool) -> None:
         one = {name: sql.Placeholder(name) for name in (*_KEY, "seq")}
@@ -119,6 +145,14 @@ class Statements:
 
         self.enqueue = load("enqueue")
         self.inputs = load("inputs")
+        self.unread = load("unread")
+        self.unread_of_topic = load("unread_of_topic")
+        self.count_unread = load("count_unread")
+        self.discard = load("discard")
+        self.marks = load("marks")
+        self.restore_over = load("restore_over")
+        self.restore_messages = load("restore_messages")
+        self.restore = load("restore")
         self.look = load("look")
         self.take = claim("take")
         self.take_all = claim("take_all")
@@ -146,7 +180,7 @@ def _composed(schema: str, name: str, **parts: sql.Composable) -> sql.Composed:
     return _format(file_text(name), schema=sql.Identifier(doubled), **parts)
 
 
-_TRUE = sql.SQL("true")
+_TRUE, _NOTHING = sql.SQL("true"), sql.SQL("")
 
 
 def _plain_parts() -> dict[str, sql.Composable]:

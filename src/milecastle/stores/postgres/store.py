@@ -21,7 +21,13 @@ from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo, is_due
-from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot, inputs_wait
+from milecastle.ports.fencing import (
+    check_cut,
+    conflict,
+    from_newest_snapshot,
+    inputs_wait,
+    message_waits,
+)
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
     Finding,
@@ -49,6 +55,7 @@ from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
 from milecastle.stores.postgres.claiming import Claims, Repeat
 from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
+from milecastle.stores.postgres.mailbox import PostgresMailbox
 from milecastle.stores.postgres.migrating import (
     LATEST,
     Connection,
@@ -119,15 +126,16 @@ class PostgresStore(PostgresServer, Capabilities):
             self._prepare(connection)
         self._sql = Statements(address.schema, placed=self._is_placed)
         self._pool = Pool(address)
+        self._due_listener = DueListener(self._pool, address.schema)
         self._commits = Commits(
             self._pool,
             self._sql,
             head=lambda key: self._head(key)[0],
             is_there=self._is_there,
             elsewhere=self._elsewhere,
+            woken=self._due_listener.ring,
         )
         self._claims = Claims(self._pool, self._sql, self._retry)
-        self._due_listener = DueListener(self._pool, address.schema)
         self._feed = PostgresFeed(self._pool)
 
     def _prepare(self, connection: Connection) -> None:
@@ -346,6 +354,12 @@ class PostgresStore(PostgresServer, Capabilities):
         return PostgresTags(self._pool, self._sql, self._retry, self._by_name)
 
     @property
+    def mailbox(self) -> PostgresMailbox:
+        return PostgresMailbox(
+            self._pool, self._sql, self._retry, self._elsewhere, self._due_listener.ring
+        )
+
+    @property
     def feed(self) -> PostgresFeed:
         return self._feed
 
@@ -366,7 +380,7 @@ class PostgresStore(PostgresServer, Capabilities):
         changed, thread, _ = (_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
         query = self._sql.recent_threads if status is None else self._sql.recent_threads_by_status
         place: Parameters = {"status": status, "changed": _number(changed), "thread": thread}
-        return self._located(query, tenant, limit, place, 12)
+        return self._located(query, tenant, limit, place, 13)
 
     def waking_threads(
         self,
@@ -481,6 +495,8 @@ class PostgresStore(PostgresServer, Capabilities):
                 return was_there
             if head in (None, found) and self.inputs(key, limit=1):
                 raise inputs_wait(key, found)
+            if head in (None, found) and buried[2]:
+                raise message_waits(key, found)
             expected = found + 1 if head in (None, found) else head
             raise conflict(key, expected or 0, found)
         raise Unavailable(f"thread '{key.thread}' could not be deleted in time: try again")
@@ -506,15 +522,17 @@ class PostgresStore(PostgresServer, Capabilities):
             raise self._elsewhere(key) or conflict(key, head, self._head(key)[0])
         if not passed:
             return 0
-        life, dropped = passed[0]
-        return self._prune_on(key, life, dropped, page)
+        life: int = passed[0][0]
+        dropped: int = passed[0][1]
+        return dropped + (self._prune_on(key, life, page) if _BATCH in passed[0][1:] else 0)
 
-    def _prune_on(self, key: ThreadKey, life: int, dropped: int, page: Parameters) -> int:
-        last = dropped
-        while last == _BATCH:
-            last = self._read(self._sql.prune_on, key, life=life, **page)[0][0]
-            dropped += last
-        return dropped
+    def _prune_on(self, key: ThreadKey, life: int, page: Parameters) -> int:
+        dropped = 0
+        while True:
+            last = self._read(self._sql.prune_on, key, life=life, **page)[0]
+            dropped += int(last[0])
+            if _BATCH not in last:
+                return dropped
 
     @property
     def maintenance(self) -> Maintenance:
@@ -727,12 +745,12 @@ def _lines(
 ) -> list[tuple[ThreadInfo, Row]]:
     """Index rows of a list; rows that are not a thread's are reported and omitted."""
     try:
-        return [(rows.info_from(tenant, row[:12]), row) for row in fetch(limit)]
+        return [(rows.info_from(tenant, row[:13]), row) for row in fetch(limit)]
     except _IMPOSSIBLE:
         found: list[tuple[ThreadInfo, Row]] = []
         for row in fetch(None):
             try:
-                found.append((rows.info_from(tenant, row[:12]), row))
+                found.append((rows.info_from(tenant, row[:13]), row))
             except _IMPOSSIBLE:
                 place = f"table threads, tenant {quoted(tenant)}, thread {quoted(row[0])}"
                 tell(Corrupted("a row has a value that milecastle never writes", place=place))

@@ -60,6 +60,11 @@ COMMIT = (
     arrays.JSONB,
 )
 COMMIT_TAGGED = (*COMMIT, arrays.INT4S, arrays.TEXTS, arrays.INT4S, arrays.TEXTS)
+_MESSAGES = (arrays.INT4S, arrays.INT8S)
+COMMIT_CONSUMING = (*COMMIT_TAGGED, *_MESSAGES)
+APPEND_CONSUMING = (*APPEND_MANY, *_MESSAGES)
+WAKE_WAITING = (arrays.TEXTS, arrays.TEXTS)
+SEND = (*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8)
 HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
 """The types of the parameters of the statements of these names."""
 
@@ -77,6 +82,11 @@ _FIELDS = Entry.__struct_fields__
 
 def is_step(batch: Batch) -> bool:
     """True if a batch is exactly one entry on top of others."""
+    return is_entry(batch) and not batch.consumes
+
+
+def is_entry(batch: Batch) -> bool:
+    """True if a batch is one entry on top of others, and the messages it consumes."""
     return (
         len(batch.entries) == 1
         and batch.head > 0
@@ -87,8 +97,19 @@ def is_step(batch: Batch) -> bool:
 def is_results(batch: Batch) -> bool:
     """True if a batch is only results under the head."""
     return bool(batch.results) and not (
-        batch.entries or batch.runs or batch.failure or batch.manifest or batch.thread
+        batch.entries
+        or batch.runs
+        or batch.failure
+        or batch.manifest
+        or batch.thread
+        or batch.consumes
     )
+
+
+def is_waiting(batch: Batch) -> bool:
+    """True if a batch leaves its thread free, and waiting for messages."""
+    row = batch.thread
+    return row is not None and bool(row.waiting_topics and row.lane) and not row.worker
 
 
 def append_values(batch: Batch, same: bool) -> Values:
@@ -182,6 +203,30 @@ def tag_values(batches: Sequence[Batch]) -> Values:
     ):
         values += [int4s([number for number, _ in tags]), texts([tag.encode() for _, tag in tags])]
     return values
+
+
+def message_values(batches: Sequence[Batch]) -> Values:
+    """The messages that batches consume: each one's batch and number."""
+    each = sorted(
+        (place, message_number(number))
+        for place, batch in enumerate(batches, 1)
+        for number in set(batch.consumes)
+    )
+    return [int4s([place for place, _ in each]), int8s([number for _, number in each])]
+
+
+def message_number(number: int) -> int:
+    """A message's number; 0, which no message has, for one that no column can hold."""
+    return number if 0 < number < 2**63 else 0
+
+
+def wake_values(batches: Sequence[Batch]) -> Values:
+    _, tenants, threads = zip(*[_key(batch.key) for batch in batches], strict=True)
+    return [texts(tenants), texts(threads)]
+
+
+def send_values(key: ThreadKey, topic: str, mark: str, payload: bytes, most: int) -> Values:
+    return [*_key(key), escape(topic).encode(), escape(mark).encode(), payload, _INT8(most)]
 
 
 def _keys(batches: Sequence[Batch]) -> Values:
@@ -345,6 +390,7 @@ def _line(number: int, batch: Batch) -> dict[str, Any]:
         "due_at": info.due_at,
         "worker": escape(info.worker),
         "rank": -info.priority,
+        "waiting_topics": [(escape(topic), seen) for topic, seen in info.waiting_topics] or None,
         "dequeues": _optional(batch.dequeues),
         "unless": _optional(batch.unless),
     }

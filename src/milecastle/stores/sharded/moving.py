@@ -53,6 +53,7 @@ _TABLES = {
     "threads": "move_copy_shard",
     "inputs": "move_copy",
     "tags": "move_copy",
+    "mailbox": "move_copy",
 }
 """Of a thread, and the files of the statements that copy them."""
 _PAGE = 100

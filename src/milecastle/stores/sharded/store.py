@@ -20,7 +20,7 @@ from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter, methodcaller
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import msgspec.structs
@@ -37,6 +37,7 @@ from milecastle.ports.claims import (
 )
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
+from milecastle.ports.mailbox import Marks, Sent, StoredMessage
 from milecastle.ports.maintenance import (
     Inspected,
     Maintenance,
@@ -74,6 +75,10 @@ _Tagged = Mapping[str, tuple[str, ...]]
 _Gathered = Callable[
     [Iterable[ThreadKey], Callable[[ShardMember, Sequence[ThreadKey]], _Tagged]], _Tagged
 ]
+
+
+class _Call(Protocol):
+    def __call__(self, key: ThreadKey, work: Callable[[ShardMember], T], /) -> T: ...
 
 
 @checks_keys
@@ -338,6 +343,10 @@ class ShardedStore(MapServers, Capabilities):
         return ShardedTags(self._by_name, self._gathered)
 
     @property
+    def mailbox(self) -> ShardedMailbox:
+        return ShardedMailbox(self._call)
+
+    @property
     def feed(self) -> Feed:
         return self._feed
 
@@ -527,6 +536,35 @@ class ShardedTags:
         return self._by_name(
             lambda store: store.tags.threads(tenant, tag, limit=limit, after=after), limit
         )
+
+
+@checks_keys
+class ShardedMailbox:
+    """Each thread's mailbox, in its shard's database."""
+
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+        return self._call(key, lambda store: store.mailbox.send(key, topic, mark, payload))
+
+    def unread(
+        self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
+    ) -> Sequence[StoredMessage]:
+        return self._call(
+            key, lambda store: store.mailbox.unread(key, topic=topic, after=after, limit=limit)
+        )
+
+    def discard(self, key: ThreadKey, number: int) -> bool:
+        return self._call(key, lambda store: store.mailbox.discard(key, number))
+
+    def marks(self, key: ThreadKey) -> Marks:
+        return self._call(key, lambda store: store.mailbox.marks(key))
+
+    def restore(
+        self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
+    ) -> None:
+        self._call(key, lambda store: store.mailbox.restore(key, messages, marks))
 
 
 class _ShardedFeed:

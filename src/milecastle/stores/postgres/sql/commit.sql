@@ -22,14 +22,15 @@
 -- excluded.inputs is how many of these the batch takes. unless: a run of the thread that has this
 -- input refuses the batch; so does one that was recorded meanwhile, whatever its input.
 -- At its end tags.sql, if a batch has any: of each tag that is removed batch 36 and text 37, of each that
--- is added batch 38 and text 39.
+-- is added batch 38 and text 39. If a batch consumes messages, also messages.sql and consumed.sql: of
+-- each message batch 40 and number 41; a batch is refused if one of them is not unread.
 WITH given_line AS (
     SELECT * FROM jsonb_to_recordset($35) AS line (
         batch bigint, told boolean, runs bigint, run_id text, status text, graph text,
         started_at bigint, ended_at bigint, wake_at bigint, questions integer, lane text,
-        due_at bigint, worker text, rank integer, dequeues text, unless text
+        due_at bigint, worker text, rank integer, waiting_topics jsonb, dequeues text, unless text
     )
-), head AS (
+){messages}, head AS (
     SELECT
         batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before,
         CASE WHEN line.unless IS NOT NULL THEN (
@@ -55,7 +56,7 @@ WITH given_line AS (
         SELECT FROM {schema}.runs AS run
         WHERE run.shard = batch.shard AND run.tenant = batch.tenant AND run.thread = batch.thread
             AND run.input_digest = line.unless AND run.input_digest <> ''
-    ) END AND {placed}
+    ) END AND {are_unread} AND {placed}
 ), given_run AS (
     SELECT * FROM jsonb_to_recordset($25) AS run (
         batch bigint, place bigint, run_id text, graph text, fingerprint text, mode text,
@@ -65,7 +66,7 @@ WITH given_line AS (
 ), gate AS (
     INSERT INTO {schema}.threads AS known (
         tenant, thread, fence, runs, told, run_id, status, graph, started_at, ended_at, wake_at,
-        questions, lane, due_at, worker, rank, inputs{shard_column}
+        questions, lane, due_at, worker, rank, waiting_topics, inputs{shard_column}
     )
     SELECT
         head.tenant, head.thread, head.seq + head.count, coalesce(line.runs, 0),
@@ -76,7 +77,8 @@ WITH given_line AS (
             THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - line.due_at
             ELSE line.due_at
         END,
-        coalesce(line.worker, ''), coalesce(line.rank, 0), (line.dequeues IS NOT NULL)::integer{shard_value}
+        coalesce(line.worker, ''), coalesce(line.rank, 0), line.waiting_topics,
+        (line.dequeues IS NOT NULL)::integer{shard_value}
     FROM head LEFT JOIN given_line AS line ON line.batch = head.number
     ORDER BY head.number
     ON CONFLICT (tenant, thread) DO UPDATE SET
@@ -85,17 +87,17 @@ WITH given_line AS (
         inputs = greatest(0, known.inputs - excluded.inputs),
         (
             told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane, due_at,
-            worker, rank, changed
+            worker, rank, waiting_topics, changed
         ) = (
             SELECT
                 told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane,
-                due_at, worker, rank, changed
+                due_at, worker, rank, waiting_topics, changed
             FROM (
                 VALUES
                 (
                     known.told, known.run_id, known.status, known.graph, known.started_at,
                     known.ended_at, known.wake_at, known.questions, known.lane, known.due_at,
-                    known.worker, known.rank, known.changed, 1
+                    known.worker, known.rank, known.waiting_topics, known.changed, 1
                 ),
                 (
                     excluded.told, excluded.run_id, excluded.status, excluded.graph,
@@ -111,12 +113,12 @@ WITH given_line AS (
                         THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
                         ELSE excluded.wake_at
                     END,
-                    excluded.worker, excluded.rank, excluded.changed,
+                    excluded.worker, excluded.rank, excluded.waiting_topics, excluded.changed,
                     CASE WHEN excluded.told OR known.run_id IS NULL THEN 0 ELSE 2 END
                 )
             ) AS either (
                 told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane,
-                due_at, worker, rank, changed, place
+                due_at, worker, rank, waiting_topics, changed, place
             )
             ORDER BY place
             LIMIT 1
@@ -213,5 +215,5 @@ WITH given_line AS (
         given = excluded.given,
         task = excluded.task,
         payload = excluded.payload
-){tags}
+){tags}{consumed}
 SELECT number FROM passed

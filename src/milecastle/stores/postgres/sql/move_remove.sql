@@ -26,6 +26,9 @@ WITH asked AS MATERIALIZED (
 ), input AS (
     DELETE FROM {schema}.inputs AS known USING asked
     WHERE known.tenant = asked.tenant AND known.thread = asked.thread
+), message AS (
+    DELETE FROM {schema}.mailbox AS known USING asked
+    WHERE known.tenant = asked.tenant AND known.thread = asked.thread
 ), tag AS (
     DELETE FROM {schema}.tags AS known USING asked
     WHERE known.tenant = asked.tenant AND known.thread = asked.thread

@@ -67,9 +67,20 @@ WITH head AS (
             LIMIT %(limit)s
         ))
     RETURNING 1
+), forgotten AS (
+    DELETE FROM {schema}.mailbox
+    WHERE tenant = %(tenant)s AND thread = %(thread)s
+        AND mark = ANY (ARRAY(
+            SELECT mark
+            FROM {schema}.mailbox
+            WHERE tenant = %(tenant)s AND thread = %(thread)s
+                AND consumed < (SELECT life FROM passed) + %(cut)s::bigint
+            LIMIT %(limit)s
+        ))
+    RETURNING 1
 ), touched AS ( -- see move_changed.sql
     UPDATE {schema}.threads
     SET fence = fence
     WHERE tenant = %(tenant)s AND thread = %(thread)s AND EXISTS (SELECT FROM passed)
 )
-SELECT life, (SELECT count(*) FROM gone) FROM passed
+SELECT life, (SELECT count(*) FROM gone), (SELECT count(*) FROM forgotten) FROM passed

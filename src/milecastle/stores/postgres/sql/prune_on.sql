@@ -12,9 +12,20 @@ WITH gone AS (
             LIMIT %(limit)s
         ))
     RETURNING 1
+), forgotten AS (
+    DELETE FROM {schema}.mailbox
+    WHERE tenant = %(tenant)s AND thread = %(thread)s AND {placed}
+        AND mark = ANY (ARRAY(
+            SELECT mark
+            FROM {schema}.mailbox
+            WHERE tenant = %(tenant)s AND thread = %(thread)s
+                AND consumed < %(life)s::bigint + %(cut)s::bigint
+            LIMIT %(limit)s
+        ))
+    RETURNING 1
 ), touched AS ( -- see move_changed.sql
     UPDATE {schema}.threads
     SET fence = fence
-    WHERE tenant = %(tenant)s AND thread = %(thread)s AND EXISTS (SELECT FROM gone)
+    WHERE tenant = %(tenant)s AND thread = %(thread)s AND (EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM forgotten))
 )
-SELECT count(*) FROM gone
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM forgotten)

@@ -1,0 +1,44 @@
+-- A message, unless the mailbox has one with this mark. The row of the thread is updated first: its
+-- values are then those of the last sender and of the last commit, and both wait here. So the number
+-- is the next one, and the thread is due if it waits for the topic. Two who send the same mark at
+-- once are told apart by the key; the second tries again.
+--
+-- It returns the number, whether that is an earlier message's, the status of the thread, and whether
+-- it is due; nothing if there is no thread, or too many messages are unread.
+--
+-- Parameters by number and in binary: shard 1, tenant 2, thread 3, topic 4, mark 5, payload 6, how
+-- many may be unread 7.
+WITH earlier AS (
+    SELECT number
+    FROM {schema}.mailbox
+    WHERE tenant = $2 AND thread = $3 AND mark = $5 AND {placed}
+), line AS (
+    UPDATE {schema}.threads AS known
+    SET
+        last_message = known.last_message + 1,
+        unread = known.unread + 1,
+        due_at = CASE
+            WHEN known.worker = '' AND known.lane <> '' AND EXISTS (
+                SELECT FROM jsonb_array_elements(known.waiting_topics) AS awaited
+                WHERE awaited ->> 0 = $4 AND (awaited ->> 1)::bigint <= known.last_message
+            )
+            THEN least(known.due_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+            ELSE known.due_at
+        END
+    WHERE known.tenant = $2 AND known.thread = $3 AND known.run_id IS NOT NULL
+        AND known.unread < $7 AND NOT EXISTS (SELECT FROM earlier) AND {placed}
+    RETURNING
+        tenant, thread, last_message, status, worker = '' AND waiting_topics IS NOT NULL
+            AND due_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS is_due
+), kept AS (
+    INSERT INTO {schema}.mailbox (number, sent_at, tenant, thread, topic, mark, payload)
+    SELECT
+        last_message, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, tenant, thread,
+        $4, $5, $6
+    FROM line
+)
+SELECT last_message, false, status, is_due IS TRUE FROM line
+UNION ALL
+SELECT earlier.number, true, known.status, false
+FROM earlier, {schema}.threads AS known
+WHERE known.tenant = $2 AND known.thread = $3 AND known.run_id IS NOT NULL
