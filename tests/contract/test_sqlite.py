@@ -9,7 +9,7 @@ import pytest
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore, claiming
-from milecastle.testing import ClaimContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, StoreContract
 from milecastle.testing.contract_claims import LANE, queued
 
 
@@ -48,3 +48,15 @@ class TestClaimsOfSqliteStore(ClaimContract):
             queued(store, f"{number}", number, tenant="waits longest", due_at=number)
         found = store.claim("one", [LANE], limit=1)
         assert [line.key.thread for line in found] == ["9"]
+
+
+class TestMailboxOfSqliteStore(MailboxContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "store.db"
+
+    def open_store(self) -> ClaimStore:
+        return SqliteStore(self.path)
+
+    def reopen(self, store: Store) -> ClaimStore:
+        return SqliteStore(self.path)

@@ -21,6 +21,7 @@ from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.contract_claims import LANE, a_worker, queued
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.contract_inputs import enqueued
+from milecastle.testing.contract_mailbox import mailbox_of, running, send, suspended
 from milecastle.testing.contract_tags import change, tagged
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 
@@ -30,7 +31,8 @@ REPLACED = a_result(2, "one", b"replaced")
 KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"), a_key("delta"))
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
-VERSION = 7
+MAILED = a_key("iota")
+VERSION = 8
 
 
 def fill(store: ClaimStore, version: int = VERSION) -> None:
@@ -63,6 +65,8 @@ def fill(store: ClaimStore, version: int = VERSION) -> None:
         )
     if version > 5:
         store.beat(a_worker("patient", silent_after=60.0))
+    if version > 7:
+        _fill_what_version_8_has(store)
 
 
 def _fill_what_version_2_has(store: Store) -> None:
@@ -91,9 +95,27 @@ def _fill_what_version_4_has(store: ClaimStore) -> None:
     )
 
 
+def _fill_what_version_8_has(store: ClaimStore) -> None:
+    iota = running(store, MAILED.thread, 13)
+    for mark, topic in (("m1", "go"), ("m2", "caf\u00e9 \U0001f3f0"), ("m3", "go"), ("m4", "")):
+        send(store, iota, mark, topic)
+    iota.append(store, consumes=(1,))
+    mailbox_of(store).discard(iota.key, 4)
+    topics = (("go", 3), ("caf\u00e9 \U0001f3f0", 2))
+    iota.append(store, thread=suspended(iota, waiting_topics=topics))
+
+
+def messages_in(store: Store) -> tuple[Any, ...]:
+    """The mailbox that ``fill`` wrote, but for the times of sending."""
+    mailbox = mailbox_of(store)
+    found = [mailbox.unread(MAILED), mailbox.unread(MAILED, topic="go")]
+    sent = [[msgspec.structs.replace(one, sent_at=0) for one in each] for each in found]
+    return sent, mailbox.marks(MAILED)
+
+
 def everything_in(store: Store) -> list[Any]:
-    """All that can be read of what ``fill`` wrote, but for what concerns workers."""
-    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS, TAGGED)]
+    """All that can be read of what ``fill`` wrote, but for what concerns workers and mailboxes."""
+    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS, TAGGED, MAILED)]
     return [*parts, store.manifest(KEYS[0], MANIFEST)]
 
 

@@ -22,7 +22,15 @@ from milecastle.stores.sqlite.rows import checksum
 from milecastle.testing.contract_claims import LANE, a_line, names
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key
-from tests.migration.sqlite_golden import GOLDEN, KEYS, TAGGED, claims_in, everything_in, fill
+from tests.migration.sqlite_golden import (
+    GOLDEN,
+    KEYS,
+    TAGGED,
+    claims_in,
+    everything_in,
+    fill,
+    messages_in,
+)
 
 
 def number(path: Path, question: str) -> int:
@@ -54,6 +62,7 @@ def test_a_file_of_every_version_is_read_and_written(golden: Path, path: Path) -
         del part["thread"], part["threads"]  # made by the migration: see below
     assert found == expected
     assert claims_in(store) == claims_in(memory)
+    assert messages_in(store) == messages_in(memory)
     assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
     assert store.tags.threads("tenant", "red") == memory.tags.threads("tenant", "red")
     if version > 2:
@@ -109,7 +118,7 @@ def test_the_index_of_version_1_knows_what_is_over(path: Path, tmp_path: Path) -
 def test_what_was_damaged_before_a_migration_stays_damaged(path: Path) -> None:
     """Fails if the migration writes a checksum for a row that did not match its own."""
     orders = ("UPDATE runs SET graph = 'x'", "UPDATE threads SET failures = 7")
-    for version, order in product((1, 2, 3, 4), orders):
+    for version, order in product((1, 2, 3, 4, 7), orders):
         shutil.copy(GOLDEN / f"sqlite-v{version}.db", path)
         change(path, order)
         store = SqliteStore(path)

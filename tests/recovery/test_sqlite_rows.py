@@ -110,6 +110,7 @@ def test_deleted_thread_leaves_no_row(path: Path) -> None:
         opened.commit(writer.batch(results=(a_result(writer.head),)))
         opened.commit(writer.batch(runs=(failed,), failure=a_failure(failed.run_id)))
         opened.commit(writer.batch(tags=TagChange(("blue",))))
+        opened.mailbox.send(writer.key, "go", "mark", b"message")
         opened.delete(KEY)
         opened.delete(writer.key)
     with closing(sqlite3.connect(path)) as database:
@@ -118,6 +119,7 @@ def test_deleted_thread_leaves_no_row(path: Path) -> None:
             "results",
             "origins",
             "inputs",
+            "mailbox",
             "runs",
             "failures",
             "threads",

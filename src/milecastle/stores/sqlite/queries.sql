@@ -199,7 +199,8 @@ SELECT * FROM manifests;
 -- beside its place, what the other index finds there, and the last number that a thread got.
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
-    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank, t.sum,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
+    t.waiting_topics, t.messages, t.unread, t.sum,
     h.id, h.checkpoint, CASE WHEN h.parent IS NULL THEN hp.checkpoint ELSE h.parent END,
     h.step, h.source, h.nodes, h.next, h.origin, h.created_at, h.kind, h.base_seq, h.roll_seq,
     h.prior, h.route, h.note, h.sum,
@@ -230,9 +231,11 @@ UNION ALL
 SELECT
     NULL,
     b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
-    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank, b.sum,
+    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank,
+    b.waiting_topics, b.messages, b.unread, b.sum,
     a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
-    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank, a.sum,
+    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank,
+    a.waiting_topics, a.messages, a.unread, a.sum,
     (
         SELECT id FROM threads INDEXED BY threads_by_status
         WHERE tenant = ? AND thread = ? AND status IN (
@@ -244,8 +247,7 @@ SELECT
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'threads'), 0),
         coalesce((SELECT max(id) FROM threads), 0)
     ),
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT 1)
 LEFT JOIN threads AS b INDEXED BY threads_by_name
     ON (b.tenant, b.thread) = (
@@ -265,7 +267,8 @@ WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 -- the rows beside its place, and what the other index finds there.
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
-    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank, t.sum,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
+    t.waiting_topics, t.messages, t.unread, t.sum,
     h.id, h.checkpoint, CASE WHEN h.parent IS NULL THEN hp.checkpoint ELSE h.parent END,
     h.step, h.source, h.nodes, h.next, h.origin, h.created_at, h.kind, h.base_seq, h.roll_seq,
     h.prior, h.route, h.note, h.sum,
@@ -295,9 +298,11 @@ UNION ALL
 SELECT
     NULL,
     b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
-    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank, b.sum,
+    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank,
+    b.waiting_topics, b.messages, b.unread, b.sum,
     a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
-    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank, a.sum,
+    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank,
+    a.waiting_topics, a.messages, a.unread, a.sum,
     (
         SELECT id FROM threads INDEXED BY threads_by_status
         WHERE tenant = ? AND thread = ? AND status IN (
@@ -307,7 +312,7 @@ SELECT
     ),
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT 1)
 LEFT JOIN threads AS b INDEXED BY threads_by_name
     ON (b.tenant, b.thread) = (
@@ -325,17 +330,20 @@ WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 -- A thread's row. If there is none: NULL, the rows beside its place, and what the other index finds.
 SELECT
     id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum,
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM threads WHERE tenant = ? AND thread = ?
 UNION ALL
 SELECT
     NULL,
     b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
-    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank, b.sum,
+    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank,
+    b.waiting_topics, b.messages, b.unread, b.sum,
     a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
-    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank, a.sum,
+    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank,
+    a.waiting_topics, a.messages, a.unread, a.sum,
     (
         SELECT id FROM threads INDEXED BY threads_by_status
         WHERE tenant = ? AND thread = ? AND status IN (
@@ -358,13 +366,15 @@ WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 
 -- name: thread_below
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads WHERE (tenant, thread) < (?, ?)
 ORDER BY tenant DESC, thread DESC LIMIT 1;
 
 -- name: thread_above
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads WHERE (tenant, thread) > (?, ?)
 ORDER BY tenant, thread LIMIT 1;
 
@@ -372,9 +382,10 @@ ORDER BY tenant, thread LIMIT 1;
 -- The last of the tenant's threads by change.
 INSERT INTO threads (
     id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum, changed
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum, changed
 ) VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
     1 + coalesce((
         SELECT changed FROM threads
         WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
@@ -386,7 +397,8 @@ INSERT INTO threads (
 UPDATE threads
 SET
     first = ?, runs = ?, failures = ?, status = ?, started_at = ?, run_id = ?, graph = ?,
-    ended_at = ?, wake_at = ?, questions = ?, lane = ?, due_at = ?, worker = ?, rank = ?, sum = ?,
+    ended_at = ?, wake_at = ?, questions = ?, lane = ?, due_at = ?, worker = ?, rank = ?,
+    waiting_topics = ?, messages = ?, unread = ?, sum = ?,
     changed = CASE WHEN ? IS NULL THEN changed ELSE 1 + coalesce((
         SELECT changed FROM threads
         WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
@@ -398,14 +410,16 @@ DELETE FROM threads WHERE id = ?;
 
 -- name: threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads
 WHERE tenant = ? AND thread >= ? AND status IS NOT NULL
 ORDER BY thread LIMIT ?;
 
 -- name: threads_of_status
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads
 WHERE tenant = ? AND status = ? AND status IS NOT NULL AND thread >= ?
 ORDER BY thread LIMIT ?;
@@ -415,7 +429,7 @@ ORDER BY thread LIMIT ?;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.sum,
+    t.waiting_topics, t.messages, t.unread, t.sum,
     g.sum
 FROM tags AS g CROSS JOIN threads AS t ON t.id = g.id
 WHERE g.tenant = ? AND g.tag = ? AND g.thread >= ?
@@ -450,21 +464,24 @@ DELETE FROM tags WHERE id = ?;
 
 -- name: recent_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum, changed
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum, changed
 FROM threads
 WHERE tenant = ? AND status IS NOT NULL AND (changed, thread) < (?, ?)
 ORDER BY changed DESC, thread DESC LIMIT ?;
 
 -- name: recent_threads_of_status
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum, changed
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum, changed
 FROM threads
 WHERE tenant = ? AND status = ? AND status IS NOT NULL AND (changed, thread) < (?, ?)
 ORDER BY changed DESC, thread DESC LIMIT ?;
 
 -- name: waking_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum, wake_at
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum, wake_at
 FROM threads
 WHERE tenant = ? AND wake_at IS NOT NULL AND wake_at <= ? AND (wake_at, thread) > (?, ?)
 ORDER BY wake_at, thread LIMIT ?;
@@ -473,7 +490,7 @@ ORDER BY wake_at, thread LIMIT ?;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.sum,
+    t.waiting_topics, t.messages, t.unread, t.sum,
     r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
     r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
     r.place, r.number
@@ -485,7 +502,7 @@ ORDER BY r.place DESC, r.thread DESC, r.number DESC LIMIT ?;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.sum,
+    t.waiting_topics, t.messages, t.unread, t.sum,
     r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
     r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
     r.place, r.number
@@ -496,7 +513,8 @@ ORDER BY r.place DESC, r.thread DESC, r.number DESC LIMIT ?;
 -- name: due_threads
 -- Of one lane, those that are due, in the order in which they became so.
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads
 WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND due_at <= ?
 ORDER BY due_at, tenant, thread LIMIT ?;
@@ -522,7 +540,8 @@ SELECT count(*) FROM (
 
 -- name: due_in_group
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads
 WHERE lane = ? AND tenant = ? AND rank = ? AND worker = '' AND due_at IS NOT NULL
     AND due_at <= ?
@@ -535,7 +554,8 @@ ORDER BY due_at LIMIT 1;
 
 -- name: claimed_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
 FROM threads
 WHERE worker = ? AND worker <> ''
 ORDER BY tenant, thread;
@@ -579,6 +599,55 @@ DELETE FROM inputs WHERE id BETWEEN ? AND ? AND run_id = ?;
 
 -- name: drop_inputs
 DELETE FROM inputs WHERE id BETWEEN ? AND ?;
+
+-- name: message
+SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox WHERE id = ?;
+
+-- name: message_with_mark
+SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox
+WHERE thread = ? AND mark = ?;
+
+-- name: unread_of_topic
+SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox INDEXED BY mailbox_by_topic
+WHERE thread = ? AND topic = ? AND consumed IS NULL AND id > ?
+ORDER BY id LIMIT ?;
+
+-- name: unread_ids_of_topic
+SELECT id FROM mailbox INDEXED BY mailbox_by_topic
+WHERE thread = ? AND topic = ? AND consumed IS NULL AND id > ?
+ORDER BY id LIMIT ?;
+
+-- name: unread_ids
+SELECT id FROM mailbox INDEXED BY mailbox_by_topic
+WHERE thread = ? AND consumed IS NULL AND id > ?
+ORDER BY id LIMIT ?;
+
+-- name: count_unread
+SELECT count(*) FROM mailbox INDEXED BY mailbox_by_topic WHERE thread = ? AND consumed IS NULL;
+
+-- name: messages
+SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox WHERE id > ? ORDER BY id;
+
+-- name: message_below
+SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox
+WHERE id < ? ORDER BY id DESC LIMIT 1;
+
+-- name: put_message
+INSERT INTO mailbox (id, topic, mark, sent_at, consumed, payload, sum) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: replace_message
+REPLACE INTO mailbox (id, topic, mark, sent_at, consumed, payload, sum)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: consume
+UPDATE mailbox SET consumed = ?, payload = ?, sum = ? WHERE id = ?;
+
+-- name: drop_consumed
+DELETE FROM mailbox WHERE id BETWEEN ? AND ? AND consumed < ?;
+
+-- name: drop_messages
+DELETE FROM mailbox WHERE id BETWEEN ? AND ?;
+
 -- name: limits
 SELECT graph, tenant, concurrency, rate, period, paused, begun, used, sum
 FROM limits ORDER BY graph, tenant;

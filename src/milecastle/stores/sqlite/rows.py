@@ -22,6 +22,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit, Meter
+from milecastle.ports.mailbox import StoredMessage
 
 __all__ = [
     "SPAN",
@@ -31,12 +32,15 @@ __all__ = [
     "ThreadRow",
     "checked",
     "checksum",
+    "consumed_row",
     "entry_of",
     "entry_row",
     "failure_of",
     "failure_row",
     "is_sound",
     "manifest_of",
+    "message_of",
+    "message_row",
     "meter_of",
     "meter_row",
     "pack_id",
@@ -86,6 +90,7 @@ class Damaged(Exception): ...
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread in the index, with its number of runs and failures and its line.
 
+    ``messages`` is the last number of a message, ``unread`` how many are not consumed.
     ``is_new`` means it has no rows in any other table.
     """
 
@@ -94,6 +99,8 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 1
     runs: int = 0
     failures: int = 0
+    messages: int = 0
+    unread: int = 0
     info: ThreadInfo | None = None
     is_new: bool = False
 
@@ -364,7 +371,7 @@ def thread_values(thread: ThreadRow) -> Row:
     key, info = thread.key, thread.info
     known = thread.id, key.tenant, key.thread, thread.first, thread.runs, thread.failures
     if info is None:
-        return (*known, *(None,) * 11)
+        return (*known, *(None,) * 12, thread.messages, thread.unread)
     return (
         *known,
         info.status,
@@ -378,18 +385,30 @@ def thread_values(thread: ThreadRow) -> Row:
         info.due_at,
         info.worker,
         -info.priority,
+        _write_json(info.waiting_topics) if info.waiting_topics else None,
+        thread.messages,
+        thread.unread,
     )
 
 
 def thread_of(values: Row, key: ThreadKey | None = None) -> ThreadRow:
     """The thread of a checked row; with a key, the row must be of that thread."""
-    id, tenant, thread, first, runs, failures, *line = values
+    id, tenant, thread, first, runs, failures, *line, messages, unread = values
     if key is None:
         key = ThreadKey(tenant, thread)
     elif (tenant, thread) != (key.tenant, key.thread):
         raise Damaged
     info = None if line[0] is None else _info_of(key, *line)
-    return ThreadRow(id=id, key=key, first=first, runs=runs, failures=failures, info=info)
+    return ThreadRow(
+        id=id,
+        key=key,
+        first=first,
+        runs=runs,
+        failures=failures,
+        messages=messages,
+        unread=unread,
+        info=info,
+    )
 
 
 def _info_of(
@@ -405,6 +424,7 @@ def _info_of(
     due_at: int | None,
     worker: Any,
     rank: int,
+    waiting_topics: Any,
 ) -> ThreadInfo:
     if status not in TRANSITIONS:
         raise Damaged
@@ -424,7 +444,35 @@ def _info_of(
         due_at=due_at,
         worker=worker,
         priority=-rank,
+        waiting_topics=() if waiting_topics is None else _read_topics(waiting_topics),
     )
+
+
+def _read_topics(value: str | bytes) -> tuple[tuple[str, int], ...]:
+    return msgspec.convert(_read_json(value), tuple[tuple[str, int], ...])
+
+
+def message_row(id: int, message: StoredMessage) -> Row:
+    return summed((id, message.topic, message.mark, message.sent_at, None, message.payload))
+
+
+def message_of(values: Row) -> StoredMessage:
+    id, topic, mark, sent_at, consumed, payload = values
+    if consumed is not None or not isinstance(payload, bytes):
+        raise Damaged
+    return StoredMessage(
+        number=id % SPAN,
+        topic=read_text(topic),
+        mark=read_text(mark),
+        payload=payload,
+        sent_at=sent_at,
+    )
+
+
+def consumed_row(values: Row, seq: int) -> Row:
+    """A message's row after it was consumed by the entry at ``seq``."""
+    id, topic, mark, sent_at, _, _ = values
+    return summed((id, topic, mark, sent_at, seq, None))
 
 
 def meter_row(meter: Meter) -> Row:

@@ -50,6 +50,8 @@ from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Opene
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.log import Known, ThreadLog, glance
+from milecastle.stores.sqlite.mailbox import SqliteMailbox
+from milecastle.stores.sqlite.messages import with_message
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
@@ -162,6 +164,10 @@ class SqliteStore(SqliteFile, Capabilities):
     def _timed(self, transaction: Transaction, found: Lookup, batch: Batch) -> Batch:
         if found.has_input:
             batch = claiming.with_next_input(found, batch)
+        if batch.thread is None:
+            return batch
+        if batch.thread.waiting_topics and found.thread and found.thread.unread:
+            batch = with_message(transaction, found.thread, batch)
         if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
             return batch
         now = self._now()
@@ -324,6 +330,10 @@ class SqliteStore(SqliteFile, Capabilities):
     @property
     def tags(self) -> SqliteTags:
         return SqliteTags(self._connections, self.path)
+
+    @property
+    def mailbox(self) -> SqliteMailbox:
+        return SqliteMailbox(self._connections, self.path, self._now)
 
     def recent_threads(
         self,

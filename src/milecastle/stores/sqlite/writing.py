@@ -18,9 +18,20 @@ from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import TagChange
-from milecastle.ports.fencing import check_cut, conflict, input_known, inputs_wait
+from milecastle.ports.fencing import (
+    check_cut,
+    conflict,
+    input_known,
+    inputs_wait,
+    message_waits,
+)
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import KIND, ROLL, Known, LastEntry, ThreadLog
+from milecastle.stores.sqlite.messages import (
+    is_due_for_message,
+    rows_to_consume,
+    write_consumed,
+)
 from milecastle.stores.sqlite.rows import (
     SPAN,
     Row,
@@ -59,6 +70,7 @@ def is_plain(batch: Batch) -> bool:
         or batch.manifest
         or batch.thread
         or batch.dequeues
+        or batch.consumes
     )
 
 
@@ -105,6 +117,7 @@ def write_batch(
         raise conflict(batch.key, batch.head + 1, found.seq)
     if batch.unless is not None and thread and transaction.run_of_input(thread, batch.unless):
         raise input_known(batch.key, batch.head)
+    consumed = rows_to_consume(transaction, thread, batch) if batch.consumes else ()
     if thread is None and (
         batch.entries or batch.results or batch.runs or batch.failure or batch.thread
     ):
@@ -114,6 +127,8 @@ def write_batch(
         _write_entries(transaction, thread, now, found, batch.entries)
         if batch.results:
             _write_results(transaction, thread, now, batch)
+        if consumed:
+            write_consumed(transaction, consumed, batch.head + len(batch.entries))
         _write_records(transaction, thread, found, batch)
     if batch.manifest is not None:
         fingerprint, manifest = batch.manifest
@@ -152,6 +167,8 @@ def prune_thread(
     ThreadLog(transaction, thread, known).drop_dead_results(head)
     transaction.run("keep_parent", (thread.origin + cut, thread.origin + cut))
     dropped = transaction.run("drop_entries", (thread.origin + 1, thread.origin + cut - 1))
+    if thread.messages:
+        transaction.run("drop_consumed", (thread.origin, thread.last, cut))
     put_thread(transaction, msgspec.structs.replace(thread, first=cut))
     return dropped
 
@@ -169,10 +186,12 @@ def delete_thread(
             raise conflict(key, found.seq + 1, found.seq)
         if found.has_input:
             raise inputs_wait(key, found.seq)
+        if thread and is_due_for_message(transaction, thread):
+            raise message_waits(key, found.seq)
     if thread is None:
         return False
     dropped = 0
-    for name in ("drop_results", "drop_origins", "drop_inputs"):
+    for name in ("drop_results", "drop_origins", "drop_inputs", "drop_messages"):
         transaction.run(name, (thread.origin, thread.last))
     transaction.run("drop_failures", (thread.id,))
     transaction.run("drop_tags", (thread.id,))
@@ -281,7 +300,10 @@ def _write_records(
         transaction.run("put_run", (*run_row(thread.id, run), number + 1, tenant, tenant))
         number += not is_known
     info = batch.thread or thread.info or (ThreadInfo.of(batch.runs[-1]) if batch.runs else None)
-    changed = msgspec.structs.replace(thread, runs=number, failures=failures, info=info)
+    unread = thread.unread - len({*batch.consumes})
+    changed = msgspec.structs.replace(
+        thread, runs=number, failures=failures, info=info, unread=unread
+    )
     moves = batch.thread is not None or info is not thread.info
     if moves or thread.is_new or changed != thread:
         put_thread(transaction, changed, moves=moves)

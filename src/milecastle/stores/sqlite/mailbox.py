@@ -1,0 +1,125 @@
+"""The mailboxes of an SQLite store: each call is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.run import ThreadInfo
+from milecastle.ports import mailbox as port
+from milecastle.ports.mailbox import Marks, Sent, StoredMessage
+from milecastle.stores.sqlite import messages
+from milecastle.stores.sqlite.connections import Connections
+from milecastle.stores.sqlite.rows import SPAN, ThreadRow, message_row, summed
+from milecastle.stores.sqlite.transaction import NO_LIMIT, Transaction
+from milecastle.stores.sqlite.writing import put_thread
+
+__all__ = ["SqliteMailbox"]
+
+
+@checks_keys
+class SqliteMailbox:
+    """``now`` is the store's clock."""
+
+    def __init__(self, connections: Connections, path: str, now: Callable[[], int]) -> None:
+        self._connections = connections
+        self._path = path
+        self._now = now
+
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+        with self._connections.writing() as cursor:
+            transaction = Transaction(cursor, self._path)
+            thread, row = _thread(transaction, key)
+            now, number = self._now(), thread.messages + 1
+            is_full = thread.unread >= port.MOST_UNREAD or number >= SPAN
+            message = StoredMessage(
+                number=number, topic=topic, mark=mark, payload=payload, sent_at=now
+            )
+            values = message_row(thread.origin + number, message)
+            if is_full or not transaction.insert("put_message", values):
+                known = messages.find_mark(transaction, thread, mark)
+                if known is not None:
+                    return Sent(number=known, reused=True, status=row.status)
+                if is_full:
+                    port.refuse_full(key)
+                raise transaction.damage("a number is used twice", f"mailbox, thread '{key}'")
+            info = _woken(row, now) if port.waits_for(row, topic, number) else row
+            _put(transaction, thread, info=info, messages=number, unread=thread.unread + 1)
+            return Sent(number=number, reused=False, status=row.status)
+
+    def unread(
+        self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
+    ) -> Sequence[StoredMessage]:
+        count = NO_LIMIT if limit is None else max(0, min(limit, NO_LIMIT))
+        with self._connections.reading() as cursor:
+            transaction = Transaction(cursor, self._path)
+            thread = transaction.thread(key)
+            return messages.unread(transaction, thread, topic, after, count) if thread else []
+
+    def discard(self, key: ThreadKey, number: int) -> bool:
+        with self._connections.writing() as cursor:
+            transaction = Transaction(cursor, self._path)
+            found = transaction.look(key)
+            thread = found.thread
+            row = messages.unread_row(transaction, thread, number) if thread else None
+            if thread is None or row is None:
+                return False
+            messages.write_consumed(transaction, [row], found.seq)
+            _put(transaction, thread, unread=thread.unread - 1)
+            return True
+
+    def marks(self, key: ThreadKey) -> Marks:
+        with self._connections.reading() as cursor:
+            transaction = Transaction(cursor, self._path)
+            thread = transaction.thread(key)
+            return messages.marks(transaction, thread) if thread else Marks()
+
+    def restore(
+        self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
+    ) -> None:
+        with self._connections.writing() as cursor:
+            transaction = Transaction(cursor, self._path)
+            thread, row = _thread(transaction, key)
+            _restore(transaction, thread, row, messages, marks or Marks(), self._now())
+
+
+def _restore(
+    transaction: Transaction,
+    thread: ThreadRow,
+    row: ThreadInfo,
+    unread: Sequence[StoredMessage],
+    marks: Marks,
+    now: int,
+) -> None:
+    origin = thread.origin
+    gone = ((origin + one.number, "", one.mark, 0, one.seq, None) for one in marks.consumed)
+    transaction.run_each("replace_message", [summed(values) for values in gone])
+    rows = [message_row(origin + message.number, message) for message in unread]
+    transaction.run_each("replace_message", rows)
+    (count,) = transaction.one("count_unread", (thread.id,)) or (0,)
+    numbers = [one.number for one in marks.consumed] + [one.number for one in unread]
+    last = max(thread.messages, marks.last, *numbers)
+    thread = msgspec.structs.replace(thread, messages=last, unread=count)
+    if not row.worker and messages.is_due_for_message(transaction, thread):
+        row = _woken(row, now)
+    _put(transaction, thread, info=row)
+
+
+def _thread(transaction: Transaction, key: ThreadKey) -> tuple[ThreadRow, ThreadInfo]:
+    thread = transaction.thread(key)
+    if thread is None or thread.info is None:
+        port.refuse_no_thread(key)
+    return thread, thread.info
+
+
+def _woken(row: ThreadInfo, now: int) -> ThreadInfo:
+    if row.due_at is not None and row.due_at <= now:
+        return row
+    return msgspec.structs.replace(row, due_at=now)
+
+
+def _put(transaction: Transaction, thread: ThreadRow, **changes: Any) -> None:
+    put_thread(transaction, msgspec.structs.replace(thread, **changes))
