@@ -56,7 +56,7 @@ def test_the_threads_of_a_forked_child_open_connections_once(
     monkeypatch.setattr(pool_module, "ConnectionPool", open_slowly)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # a process that waits for too long is killed
+        signal.alarm(60)  # a process that waits for too long is killed
         os._exit(_takes_of_its_own(pool_of(store), made))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -90,7 +90,7 @@ def test_a_forked_child_waits_for_no_lock_of_its_parent(
         held.wait(60)
         child = os.fork()
         if child == 0:
-            signal.alarm(10)
+            signal.alarm(60)
             os._exit(_closes(store, is_used))
         done.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -74,7 +74,7 @@ def test_a_child_shares_neither_locks_nor_connections(tmp_path: Path) -> None:
 def test_threads_that_fork_at_the_same_time_leave_the_store_usable(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # a process that waits for too long is killed
+        signal.alarm(60)  # a process that waits for too long is killed
         os._exit(_fork_in_two_threads(tmp_path / "store.db"))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

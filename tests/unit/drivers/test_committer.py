@@ -284,7 +284,7 @@ def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
 def _commits_alone(committer: Committer, batch: Batch) -> int:
     """The exit code of a child: 0 if it could write; a child that waits for too long is killed."""
     asyncio.events._set_running_loop(None)  # the loop is the parent's
-    signal.alarm(5)
+    signal.alarm(60)
     try:
         [outcome] = asyncio.run(commit_all(committer, [batch]))
     except BaseException:

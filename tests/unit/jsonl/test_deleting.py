@@ -282,7 +282,7 @@ def test_a_child_forked_during_a_deletion_holds_no_lock(
     def fork_meanwhile(folder: Path) -> None:
         children.append(os.fork())
         if not children[-1]:
-            signal.alarm(10)
+            signal.alarm(60)
             signal.pause()
         sync_folder(folder)
 

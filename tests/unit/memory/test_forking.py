@@ -45,7 +45,7 @@ def test_a_child_forked_in_the_middle_of_a_commit_has_all_of_it() -> None:
     assert results.begun.wait(60)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # a process that waits for too long is killed
+        signal.alarm(60)  # a process that waits for too long is killed
         os._exit(_reads_both(store, writer))
     writing.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -259,7 +259,7 @@ def test_no_route_and_no_page_blocks_the_loop(api: Api, line: Endpoint | WebPage
     threads = ("t", "asks", "long") if "{thread}" in line.path else ("t",)
     for thread in threads:
         longest, status = blocked_by(api, line, thread)
-        for _ in range(2):  # threads of a busy machine may be late once; our own work always is
+        for _ in range(4):  # threads of a busy machine may be late once; our own work always is
             if longest >= MOST:
                 longest, status = blocked_by(api, line, thread)
         assert status < 500 or status == 503, (thread, status)
