@@ -31,7 +31,7 @@ from milecastle.builds.survey import BuildRequest, Survey, make_survey
 from milecastle.builds.upkeep import evict
 from milecastle.builds.workspace import Workspace
 from milecastle.codec.envelope import Sealers
-from milecastle.engine.failing import describe
+from milecastle.engine.failure_records import describe
 from milecastle.errors import (
     Corrupted,
     DefinitionError,

@@ -22,7 +22,7 @@ import msgspec.structs
 from milecastle.codec.deltas import LogCodec, Operations, as_operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
-from milecastle.engine.failing import describe_superseded
+from milecastle.engine.failure_records import describe_superseded
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import BEGAN
 from milecastle.engine.rollup_rule import ChainEnd

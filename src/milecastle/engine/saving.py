@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.engine.failing import describe
+from milecastle.engine.failure_records import describe
 from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.errors import RunCancelled, UnserializableState

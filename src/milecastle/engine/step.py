@@ -28,7 +28,7 @@ from milecastle.engine.effects import (
     StartTasks,
     Stopped,
 )
-from milecastle.engine.failing import describe_task
+from milecastle.engine.failure_records import describe_task
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items

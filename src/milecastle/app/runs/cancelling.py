@@ -22,7 +22,7 @@ from milecastle.app.threads.closing import (
 )
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.assignment import LOST
-from milecastle.engine.failing import describe, describe_lost
+from milecastle.engine.failure_records import describe, describe_lost
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.errors import ThreadNotFound

@@ -22,7 +22,7 @@ import msgspec.structs
 from milecastle.app.emitting import notify_rest
 from milecastle.app.threads.children import children_of
 from milecastle.codec.deltas import LogCodec
-from milecastle.engine.failing import describe
+from milecastle.engine.failure_records import describe
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.engine.records import attempts_at

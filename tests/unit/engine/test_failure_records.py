@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milecastle import Conflict, ExecutionError, RunTimeout, UnserializableState
-from milecastle.engine.failing import describe
+from milecastle.engine.failure_records import describe
 from milecastle.model.run import RESUMABLE
 
 
