@@ -15,7 +15,7 @@ from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import OffloadingStore, SharedObjects, offload
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.testing import ClaimContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, StoreContract
 from milecastle.testing.entries import a_key, an_entry
 from tests.postgres_cluster import emptied, needs_postgres, new_schema, the_cluster
 
@@ -67,6 +67,15 @@ class TestClaimsOfOffloadingMemoryStore(ClaimContract):
         return cast("ClaimStore", offload(store.inner, store.objects))
 
 
+class TestMailboxOfOffloadingMemoryStore(MailboxContract):
+    def open_store(self) -> ClaimStore:
+        return cast("ClaimStore", offload(MemoryStore(), objects_of()))
+
+    def reopen(self, store: Store) -> ClaimStore:
+        assert isinstance(store, OffloadingStore)
+        return cast("ClaimStore", offload(store.inner, store.objects))
+
+
 @pytest.mark.slow  # what the store inside proves by itself
 class TestOffloadingSqliteStore(StoreContract):
     @pytest.fixture(autouse=True)
@@ -83,6 +92,20 @@ class TestOffloadingSqliteStore(StoreContract):
 
 @pytest.mark.slow
 class TestClaimsOfOffloadingSqliteStore(ClaimContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "store.db"
+        self.objects = objects_of()
+
+    def open_store(self) -> ClaimStore:
+        return cast("ClaimStore", offload(SqliteStore(self.path), self.objects))
+
+    def reopen(self, store: Store) -> ClaimStore:
+        return self.open_store()
+
+
+@pytest.mark.slow
+class TestMailboxOfOffloadingSqliteStore(MailboxContract):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.path = tmp_path / "store.db"

@@ -24,7 +24,7 @@ Rules for every store with this port, checked by ``milecastle.testing.MailboxCon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, Protocol
 
 import msgspec
@@ -41,6 +41,7 @@ __all__ = [
     "Marks",
     "Sent",
     "StoredMessage",
+    "each_unread",
     "has_unread",
     "refuse_full",
     "refuse_no_thread",
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 MOST_UNREAD = 10_000
+_PAGE = 256
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +124,14 @@ class Mailbox(Protocol):
         Makes the thread due as ``send`` does. ``MOST_UNREAD`` is not checked.
         """
         ...
+
+
+def each_unread(mailbox: Mailbox | None, key: ThreadKey) -> Iterator[StoredMessage]:
+    """A thread's unread messages, read in pages; none without a mailbox."""
+    page = mailbox.unread(key, limit=_PAGE) if mailbox else ()
+    while mailbox and page:
+        yield from page
+        page = mailbox.unread(key, after=page[-1].number, limit=_PAGE)
 
 
 def waits_for(row: ThreadInfo, topic: str, number: int) -> bool:

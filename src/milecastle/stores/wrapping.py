@@ -8,6 +8,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.feed import Feed
+from milecastle.ports.mailbox import Mailbox
 from milecastle.ports.pages import Page
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened, Store
 from milecastle.ports.tags import Tags
@@ -30,6 +31,10 @@ class ForwardingStore(Capabilities):
     @property
     def tags(self) -> Tags | None:
         return self._store.tags
+
+    @property
+    def mailbox(self) -> Mailbox | None:
+        return self._store.mailbox
 
     @property
     def feed(self) -> Feed | None:

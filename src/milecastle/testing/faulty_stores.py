@@ -137,4 +137,5 @@ class TornStore(WrappedStore):
 
 def _only(batch: Batch, parts: frozenset[Part]) -> Batch:
     given = {part: getattr(batch, part) for part in parts}
-    return Batch(key=batch.key, head=batch.head, **given)
+    consumes = batch.consumes if "entries" in parts else ()
+    return Batch(key=batch.key, head=batch.head, consumes=consumes, **given)

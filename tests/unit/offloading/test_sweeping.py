@@ -27,6 +27,7 @@ from milecastle.stores.offloading.objects import object_path, pins_of, root_of
 from milecastle.stores.offloading.payloads import ObjectReference, references
 from milecastle.stores.offloading.store import OffloadingStore
 from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing.contract_mailbox import running
 from milecastle.testing.entries import a_key, a_result, a_run, an_entry
 
 KEY = a_key()
@@ -136,6 +137,27 @@ def test_objects_of_results_and_waiting_inputs_stay(store: OffloadingStore, hour
         assert swept(store) == nothing_but(named=2)
     assert store.results(KEY)[0].payload == VALUE
     assert store.inputs(KEY)[0].payload == VALUE + b"input"
+
+
+def test_objects_of_unread_messages_stay(store: OffloadingStore, hour: Hour) -> None:
+    """Fails if the mark does not read mailboxes, or if messages are stored whole."""
+    assert isinstance(store, ClaimStore)
+    writer, mailbox = running(store, KEY.thread, tenant=KEY.tenant), store.mailbox
+    assert mailbox is not None
+    assert store.inner.mailbox is not None
+    for mark in ("m1", "m2"):
+        mailbox.send(KEY, "go", mark, VALUE + mark.encode())
+    assert not any(VALUE in one.payload for one in store.inner.mailbox.unread(KEY))
+    for _ in range(4):
+        hour.passes()
+        assert swept(store) == nothing_but(named=2)
+    writer.append(store, consumes=(1,))
+    for _ in range(2):
+        hour.passes()
+        swept(store)
+    hour.passes()
+    assert swept(store) == nothing_but(named=1)
+    assert [one.payload for one in mailbox.unread(KEY)] == [VALUE + b"m2"]
 
 
 def test_garbage_is_removed_by_the_second_sweep(store: OffloadingStore, hour: Hour) -> None:

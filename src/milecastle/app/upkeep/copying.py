@@ -8,6 +8,8 @@ Rules:
 - Entries come first, records last: a thread is listed in the target once its history is complete.
 - References to objects are never copied: a source whose large values are in object storage must be
   opened with it. Files are copied before the entries naming them, encrypted or not as they are.
+- Messages and used marks are read while the head stays the same, so none is unread in the copy that
+  a copied entry consumed.
 - A pruned log starts above seq 1, and a store does not let a writer start there. So *fillers*,
   entries without a payload, take the place of dropped ones, and are pruned at the end.
 """
@@ -29,6 +31,7 @@ from milecastle.model.run import RunRecord
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, WaitingInput, waiting_inputs
 from milecastle.ports.fencing import conflict
+from milecastle.ports.mailbox import Marks, StoredMessage, each_unread
 from milecastle.ports.store import Batch, Store
 
 _PAGE = 256
@@ -95,13 +98,23 @@ class _Copy:
             else:
                 self._check_empty()
             waiting = waiting_inputs(self._source, self._key)  # before the records: each has one
+            unread = list(each_unread(self._source.mailbox, self._key))
+            mailbox = self._source.mailbox
+            marks = mailbox.marks(self._key) if mailbox else Marks()
             records = self._source.runs(self._key)
             newest = self._source.head(self._key)
             if _id_of(newest) == _id_of(head):
                 known = {record.run_id: record for record in records}
+                gone = {one.number for one in marks.consumed}  # also since ``unread`` was read
+                unread = [message for message in unread if message.number not in gone]
                 self._drop_started(head.seq if head else 0, waiting, known)
+                is_there = self._target.thread(self._key) is not None
+                if is_there:  # the index row is written after what it waits for
+                    self._copy_messages(unread, marks)
                 self._copy_records(head.seq if head else 0, records[::-1])
                 self._copy_inputs(waiting, known)
+                if not is_there:
+                    self._copy_messages(unread, marks)
                 return
 
     def _drop_started(
@@ -125,6 +138,27 @@ class _Copy:
         self._copy_files(waiting)
         for one in waiting:
             self._target.enqueue(records[one.run_id], one.mark, one.payload, known=True)
+
+    def _copy_messages(self, unread: Sequence[StoredMessage], marks: Marks) -> None:
+        """Copy messages under their numbers, which the index row names, and the used marks."""
+        target = self._target.mailbox
+        if target is None:
+            if unread:
+                raise InvalidRequest(
+                    f"thread '{self._key.thread}' has {len(unread)} unread messages: the target "
+                    "has no mailboxes, and cannot keep them; let its run receive them, or discard "
+                    "them"
+                )
+            return
+        known = {message.number for message in each_unread(target, self._key)}
+        lacking = [message for message in unread if message.number not in known]
+        if not lacking and target.marks(self._key) == marks:
+            return
+        self._copy_files(lacking)
+        for start in range(0, len(lacking), _PAGE):
+            target.restore(self._key, lacking[start : start + _PAGE])
+        target.restore(self._key, (), marks)
+        self.commits += 1
 
     def _copy_log(self, head: Entry, results: Sequence[TaskResult]) -> None:
         oldest = self._entry_above(0)
@@ -277,7 +311,9 @@ class _Copy:
         self._target.commit(batch)
         self.commits += 1
 
-    def _copy_files(self, rows: Iterable[Entry | TaskResult | WaitingInput]) -> None:
+    def _copy_files(
+        self, rows: Iterable[Entry | TaskResult | WaitingInput | StoredMessage]
+    ) -> None:
         for row in rows:
             digests, payload = (
                 unframe_files(row.payload) if names_files(row.payload) else ((), row.payload)

@@ -29,6 +29,7 @@ from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
 from milecastle.ports.claims import waiting_inputs
+from milecastle.ports.mailbox import each_unread
 from milecastle.ports.maintenance import Finding, finding_of
 from milecastle.ports.store import Store
 
@@ -54,6 +55,7 @@ def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
         reading.read_log,
         reading.read_head,
         reading.read_inputs,
+        reading.read_mailbox,
         reading.read_runs,
         reading.read_manifests,
         reading.read_tags,
@@ -139,6 +141,13 @@ class _Reading:
         for waiting in waiting_inputs(self._store, self._key):
             place = f"thread '{self._key.thread}', input of run {waiting.run_id}"
             self._check(waiting.payload, place)
+
+    def read_mailbox(self) -> None:
+        mailbox = self._store.mailbox
+        for message in each_unread(mailbox, self._key):
+            self._check(message.payload, f"thread '{self._key.thread}', message {message.number}")
+        if mailbox is not None:
+            mailbox.marks(self._key)
 
     def _check(self, payload: bytes, place: str) -> None:
         try:

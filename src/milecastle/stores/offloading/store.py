@@ -28,6 +28,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStorage
+from milecastle.ports.mailbox import Mailbox, Marks, Sent, StoredMessage, each_unread
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
@@ -57,6 +58,7 @@ from milecastle.stores.wrapping import ForwardingStore
 __all__ = ["OffloadingStore", "payloads_of", "relies_on_files"]
 
 PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
+Waiting = TypeVar("Waiting", WaitingInput, StoredMessage)
 
 _PAGE = 256
 
@@ -150,6 +152,12 @@ class OffloadingStore(ForwardingStore):
         if inner is None:
             return None
         return lambda key, work: inner(key, lambda connection: self.offloaded(work(connection)))
+
+    @property
+    def mailbox(self) -> Mailbox | None:
+        """Messages to threads, with large values in objects, if the inner store has mailboxes."""
+        inner = self.inner.mailbox
+        return None if inner is None else _OffloadingMailbox(self, inner)
 
     @property
     def maintenance(self) -> Maintenance | None:
@@ -295,10 +303,10 @@ class OffloadingStore(ForwardingStore):
             return chain
         return Chain(tuple(entries), tuple(results))
 
-    def restored_input(self, key: ThreadKey, waiting: WaitingInput) -> WaitingInput:
+    def restored_input(self, key: ThreadKey, waiting: Waiting) -> Waiting:
         if not names_objects(without_files(waiting.payload)[1]):
             return waiting
-        place = f"thread '{key.thread}', input of run {waiting.run_id}"
+        place = f"thread '{key.thread}', {_name_of(waiting)}"
         payload = self._restored_payload(key, waiting.payload, place, {})
         return msgspec.structs.replace(waiting, payload=payload)
 
@@ -334,7 +342,45 @@ class OffloadingStore(ForwardingStore):
         ]
 
 
+class _OffloadingMailbox:
+    def __init__(self, store: OffloadingStore, inner: Mailbox) -> None:
+        self._store = store
+        self._inner = inner
+
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+        return self._inner.send(key, topic, mark, self._store.offloaded_input(key, payload))
+
+    def unread(
+        self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
+    ) -> Sequence[StoredMessage]:
+        found = self._inner.unread(key, topic=topic, after=after, limit=limit)
+        return [self._store.restored_input(key, message) for message in found]
+
+    def discard(self, key: ThreadKey, number: int) -> bool:
+        return self._inner.discard(key, number)
+
+    def marks(self, key: ThreadKey) -> Marks:
+        return self._inner.marks(key)
+
+    def restore(
+        self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
+    ) -> None:
+        began = monotonic()
+        small = [
+            msgspec.structs.replace(
+                message, payload=self._store.offloaded_input(key, message.payload)
+            )
+            for message in messages
+        ]
+        if small:
+            self._store.check_patience(began)
+        self._inner.restore(key, small, marks)
+
+
 def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
+    """Every payload of a thread; messages first: one consumed meanwhile is in an entry then."""
+    for message in each_unread(store.mailbox, key):
+        yield _name_of(message), message.payload
     page = store.entries(key, limit=_PAGE)
     while page:
         for entry in page:
@@ -343,7 +389,7 @@ def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
     for row in store.results(key):
         yield f"task '{row.task}'", row.payload
     for waiting in waiting_inputs(store, key):
-        yield f"input of run {waiting.run_id}", waiting.payload
+        yield _name_of(waiting), waiting.payload
 
 
 def relies_on_files(batch: Batch) -> bool:
@@ -359,6 +405,12 @@ def _sealed(payload: bytes) -> list[str]:
     with suppress(CodecError):
         return [reference.name for reference in sealed_references(payload)]
     return []
+
+
+def _name_of(waiting: WaitingInput | StoredMessage) -> str:
+    if isinstance(waiting, StoredMessage):
+        return f"message {waiting.number}"
+    return f"input of run {waiting.run_id}"
 
 
 def _place(key: ThreadKey, row: Entry | TaskResult) -> str:
