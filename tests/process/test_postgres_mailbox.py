@@ -284,7 +284,8 @@ def test_messages_cost_the_same_however_many_there_are(
         f"ALTER TABLE {schema}.mailbox SET (autovacuum_enabled = off);"
         f"INSERT INTO {schema}.mailbox (number, sent_at, consumed, tenant, thread, topic, mark, "
         "payload) SELECT n, 0, CASE WHEN n % 2 = 0 THEN 1 END, 'tenant', 'many', "
-        f"'t' || n % 4, 'm' || n, '' FROM generate_series(1, {MANY}) AS n;"
+        f"CASE WHEN n > {MANY} - 8 THEN 't1' ELSE 't0' END, 'm' || n, '' "
+        f"FROM generate_series(1, {MANY}) AS n;"
         f"UPDATE {schema}.threads SET last_message = {MANY}, unread = {MANY} "
         "WHERE thread = 'many'".encode()
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from psycopg import sql
 
 from milecastle.errors import StoreError
-from milecastle.stores.postgres import PostgresStore, secure
+from milecastle.stores.postgres import PostgresStore, migrate, secure
 from milecastle.stores.postgres.address import parse
-from tests.postgres_cluster import TABLES, needs_postgres, secured_url, the_cluster
+from milecastle.testing.contract_claims import a_line
+from milecastle.testing.entries import Writer, a_key
+from tests.migration.test_postgres import TO_VERSION_8
+from tests.postgres_cluster import TABLES, needs_postgres, pool_of, secured_url, the_cluster
 
 pytestmark = needs_postgres
 
@@ -151,3 +156,40 @@ def test_a_session_that_only_plays_the_role_is_refused() -> None:
     played = the_cluster().url_of(schema, rls="on", options=f"-crole%3Dapp_{schema}")
     with pytest.raises(StoreError, match="bypasses"):
         PostgresStore(played)
+
+
+def test_a_store_is_secured_again_after_the_migration_of_mailboxes() -> None:
+    """Seen to fail: with ``mailbox`` among the tables without tenants in protection.sql."""
+    url = secured_url()
+    change(url, TO_VERSION_8)
+    assert "mailbox" in migrate(the_cluster().url_of(parse(url).schema))
+    with pytest.raises(StoreError, match=r"'mailbox'.*run milecastle\.stores\.postgres\.secure\("):
+        PostgresStore(url)
+    secure_again(url)
+    PostgresStore(url).close()
+
+
+def test_messages_of_a_tenant_are_hidden_from_others() -> None:
+    """Seen to fail: without the policy of ``mailbox``, for a reader without its own condition."""
+    url = secured_url()
+    with closing(PostgresStore(url)) as store:
+        one, other = Writer(a_key("a"), 1), Writer(a_key("a", tenant="other"), 2)
+        for writer in (one, other):
+            writer.begin(store)
+            for mark in ("m1", "m2", "m3"):
+                assert not store.mailbox.send(writer.key, "go", mark, b"x").reused
+        one.append(store, consumes=(1,))
+        waiting = a_line(one, status="sleeping", due_at=None, waiting_topics=(("go", 2),))
+        one.append(store, thread=waiting, consumes=(2,))
+        row = store.thread(one.key)
+        assert row is not None
+        assert row.due_at is not None  # the third message is there
+        assert [message.number for message in store.mailbox.unread(other.key)] == [1, 2, 3]
+        assert store.mailbox.discard(other.key, 2)
+        assert [message.number for message in store.mailbox.unread(one.key)] == [3]
+        run = pool_of(store).run
+        query = sql.SQL("SELECT count(*) FROM {}").format(
+            sql.Identifier(parse(url).schema, "mailbox")
+        )
+        counted = [run(query.as_bytes(None), {}, tenant) for tenant in ("tenant", "other", "no")]
+        assert counted == [[(3,)], [(3,)], [(0,)]]

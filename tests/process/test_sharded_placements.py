@@ -15,6 +15,7 @@ from milecastle import Conflict, InvalidRequest, StoreError
 from milecastle.errors import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT, TaskResult
 from milecastle.model.keys import SHARDS, ThreadKey
+from milecastle.ports.mailbox import Marks
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
@@ -82,22 +83,24 @@ def test_nothing_is_written_to_a_shard_that_is_not_here(placed: ShardMember, pat
     for kind in (SNAPSHOT, SNAPSHOT):
         writer.append(placed, kind)
     placed.claim("one", [LANE], limit=1)
+    placed.mailbox.send(key, "topic", "first", b"x")
     before = [
         execute(path, f"SELECT * FROM milecastle.{table} ORDER BY 1")
-        for table in ("entries", "threads", "runs", "results", "inputs")
+        for table in ("entries", "threads", "runs", "results", "inputs", "mailbox")
     ]
     move_away(path, key)
     step = writer.batch(writer.plan())
     result = TaskResult(seq=writer.head, task="task", payload=b"x")
     results = writer.batch(results=(result,))
-    line = writer.batch(writer.plan(), thread=a_line(writer))
+    line = writer.batch(writer.plan(), thread=a_line(writer, waiting_topics=(("topic", 0),)))
+    consuming = writer.batch(writer.plan(), consumes=(1,))
     ran: list[int] = []
 
     def work(connection: object) -> Batch:
         ran.append(1)
         return results
 
-    for batch in (step, results, line):
+    for batch in (step, results, line, consuming):
         with pytest.raises(ShardMoved) as caught:
             placed.commit(batch)
         assert (caught.value.shard, caught.value.destination) == (key.shard, "b")
@@ -117,12 +120,19 @@ def test_nothing_is_written_to_a_shard_that_is_not_here(placed: ShardMember, pat
         placed.give_back("one", key)
     with pytest.raises(ShardMoved):
         placed.enqueue(a_run(key, 7), "mark", b"")
+    for mark in ("first", "second"):
+        with pytest.raises(ShardMoved):
+            placed.mailbox.send(key, "topic", mark, b"x")
+    with pytest.raises(ShardMoved):
+        placed.mailbox.discard(key, 1)
+    with pytest.raises(ShardMoved):
+        placed.mailbox.restore(key, (), Marks(last=9))
     assert ran == [1]
     execute(path, f"DELETE FROM milecastle.threads WHERE thread = '{other.key.thread}'")
     execute(path, f"DELETE FROM milecastle.entries WHERE thread = '{other.key.thread}'")
     after = [
         execute(path, f"SELECT * FROM milecastle.{table} ORDER BY 1")
-        for table in ("entries", "threads", "runs", "results", "inputs")
+        for table in ("entries", "threads", "runs", "results", "inputs", "mailbox")
     ]
     assert after == before
 
@@ -133,6 +143,7 @@ def test_nothing_is_read_of_a_shard_that_is_not_here(placed: ShardMember, path: 
     writer = queued(placed, key.thread, due_at=5)
     result = TaskResult(seq=writer.head, task="task", payload=b"x")
     placed.commit(writer.batch(results=(result,), manifest=("f" * 32, b"m")))
+    placed.mailbox.send(key, "topic", "mark", b"x")
     head = writer.entries[1]
     calls: list[Callable[[], object]] = [
         lambda: placed.read(key),
@@ -151,6 +162,9 @@ def test_nothing_is_read_of_a_shard_that_is_not_here(placed: ShardMember, path: 
         lambda: placed.thread(key),
         lambda: placed.manifest(key, "f" * 32),
         lambda: placed.inputs(key),
+        lambda: placed.mailbox.unread(key),
+        lambda: placed.mailbox.unread(key, topic="topic"),
+        lambda: placed.mailbox.marks(key).last,
     ]
     for number, call in enumerate(calls):
         assert call() or number in (12, 15), number
