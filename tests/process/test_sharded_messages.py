@@ -83,8 +83,8 @@ def test_messages_sent_while_a_shard_moves_arrive_once_and_in_order(
         moving = pool.submit(move)
         senders = [pool.submit(send, sender) for sender in range(SENDERS)]
         consuming = pool.submit(consume, path, writer, sent)
-        for sender in senders:
-            sender.result(200)
+        for sending in senders:
+            sending.result(200)
         sent.set()
         assert moving.result(200) >= MOVES
         received = consuming.result(200)
