@@ -34,7 +34,7 @@ from milecastle.support.printable import printable
 if TYPE_CHECKING:
     from logging import Logger
 
-__all__ = ["Mailbox", "Publisher", "feed_of"]
+__all__ = ["EmittedQueue", "Publisher", "feed_of"]
 
 _PLACE = PayloadPlace(task="emit")
 """Where a payload is sealed for: no position of the log has it."""
@@ -110,7 +110,7 @@ def _logger() -> Logger:
     return logging.getLogger("milecastle")
 
 
-class Mailbox:
+class EmittedQueue:
     """Events a reader has not taken yet. ``wake`` is called from any thread on news."""
 
     def __init__(self, key: ThreadKey, codec: LogCodec, wake: Callable[[], None]) -> None:

@@ -304,6 +304,13 @@ class RemoteTasks:
                 port.emit(task, *arguments)
             case "heartbeat":
                 port.heartbeat(task)
+            case "receive":
+                message = port.receive(task, *arguments)
+                found = None if message is None else msgspec.structs.asdict(message)
+            case "send":
+                found = msgspec.structs.asdict(port.send(task, *arguments))
+            case "deadline":
+                found = [*port.deadline(*arguments)]
             case "answer":
                 found = port.answer(*arguments)
             case "wake_time":

@@ -51,8 +51,10 @@ from milecastle.engine.context import RunningTask, RunResources, current_task
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.file import FilePlace
+from milecastle.model.message import Message
 from milecastle.model.task import RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
+from milecastle.ports.mailbox import Sent
 from milecastle.ports.task import MISSING
 
 if TYPE_CHECKING:
@@ -126,10 +128,30 @@ class FarPort:
     def answer(self, label: str) -> Any:
         return self._ask("answer", label)
 
+    def receive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        return _message(self._ask("receive", [*topics]))
+
+    async def areceive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        return _message(await self._aask("receive", [*topics]))
+
+    def send(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
+        return Sent(**self._ask("send", thread, value, topic, name))
+
+    async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
+        return Sent(**await self._aask("send", thread, value, topic, name))
+
+    def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
+        until, has_passed = self._ask("deadline", label, seconds)
+        return until, has_passed
+
     def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
         """A sleep's end; ``None`` if it has passed."""
         found: int | None = self._ask("wake_time", label, until, seconds)
         return found
+
+
+def _message(fields: dict[str, Any] | None) -> Message | None:
+    return None if fields is None else Message(**fields)
 
 
 class _FarRun:

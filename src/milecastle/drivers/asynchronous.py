@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from milecastle.drivers.host import (
     BeginRun,
@@ -55,14 +55,20 @@ _GLANCE = 0.05
 
 _NOTHING = nullcontext()
 
+T = TypeVar("T")
+AskStore = Callable[..., Awaitable[Any]]
+
 
 class _Services(HostServices):
     """Loop services for a run: async nodes wait without blocking it."""
 
-    def __init__(self, host: Host, executor: LoopExecutor, commit: CommitBatch) -> None:
+    def __init__(
+        self, host: Host, executor: LoopExecutor, commit: CommitBatch, ask_store: AskStore
+    ) -> None:
         self.host = host
         self._executor = executor
         self._commit = commit
+        self._ask_store = ask_store
         self._thread = get_ident()
 
     async def acommit(self, batch: Batch) -> None:
@@ -76,12 +82,24 @@ class _Services(HostServices):
 
     def commit(self, batch: Batch) -> None:
         """Commit a sync node's record; an async node must not block the loop."""
+        self._refuse_blocking("once", "aonce")
+        self.host.commit(batch)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        self._refuse_blocking("receive", "areceive")
+        return function(*args)
+
+    async def acall(self, function: Callable[..., T], *args: Any) -> T:
+        found: T = await self._ask_store(function, *args)
+        return found
+
+    def _refuse_blocking(self, sync: str, twin: str) -> None:
         store = self.host.store
         if store is not None and store.blocking and get_ident() == self._thread:
             raise InvalidRequest(
-                "ctx.once() would block the event loop: use await ctx.aonce(...) in an async node"
+                f"ctx.{sync}() would block the event loop: use await ctx.{twin}(...) in an async "
+                "node"
             )
-        self.host.commit(batch)
 
 
 class Drive:
@@ -146,7 +164,7 @@ class Drive:
         outcome: Any = None
         error: BaseException | None = None
         executor = self._enter()
-        effects = self._begin(_Services(host, executor, self._commit))
+        effects = self._begin(_Services(host, executor, self._commit, self._ask_store))
         call, emitted = executor.call, executor.emitted
         try:
             while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from milecastle.drivers.committer import Committer, PartedCommitter, committer_of
 from milecastle.drivers.local import LocalExecutors
@@ -34,6 +34,7 @@ from milecastle.ports.task import TaskPort
 BeginRun = Callable[[Services], Generator[Effect, Any, Ending]]
 """Starts the run that a driver performs, with the services of that driver."""
 
+T = TypeVar("T")
 CommitBatch = Callable[[Batch], Coroutine[Any, Any, None]]
 """Commits a batch on an event loop."""
 
@@ -190,6 +191,12 @@ class HostServices:
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         store = self.host.store
         return require_files(store.file_storage if store else None).files(tenant, sealed=sealed)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        return function(*args)
+
+    async def acall(self, function: Callable[..., T], *args: Any) -> T:
+        return self.call(function, *args)
 
     def heartbeat(self) -> None:
         self.host.pulse += 1

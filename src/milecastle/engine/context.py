@@ -6,12 +6,12 @@ before it with ``ctx.once``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from os import PathLike
-from typing import Any, Final, TypeVar, cast, overload
+from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
@@ -22,13 +22,33 @@ from milecastle.graph.structure import Node
 from milecastle.model.file import File
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
+from milecastle.model.message import Message, check_topic
 from milecastle.model.task import Origin, RunFacts, RunTask
 from milecastle.ports.files import FileReader
+from milecastle.ports.mailbox import Sent
 from milecastle.ports.task import MISSING, TaskPort
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 Around = Callable[[RunTask], AbstractContextManager[None]]
+
+
+class _Receipt(NamedTuple):
+    """One ``receive`` call; ``is_over`` says that it has timed out, after ``seconds``."""
+
+    label: str
+    topics: tuple[str, ...]
+    is_one: bool
+    until: int | None
+    is_over: bool
+    seconds: float | None
+
+    def otherwise(self, default: Any) -> Any:
+        if default is MISSING:
+            names = ", ".join(map(repr, self.topics))
+            raise TimeoutError(f"no message of topic {names} came within {self.seconds} seconds")
+        return default
 
 
 class Context(msgspec.Struct, kw_only=True, eq=False):
@@ -53,6 +73,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     port: TaskPort
     questions: int = 0
     sleeps: int = 0
+    receives: int = 0
+    sends: int = 0
     beat: float = 0.0
     over: bool = False
     counts: dict[str, int] = msgspec.field(default_factory=dict[str, int])
@@ -183,6 +205,124 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         wake_at = self.port.wake_time(label, moment, seconds)
         if wake_at is not None:
             raise Paused(label, until=wake_at)
+
+    @overload
+    def receive(
+        self, topic: str, type: type[T], *, timeout: float | timedelta | None = ...
+    ) -> T: ...
+    @overload
+    def receive(
+        self, topic: str, type: type[T], *, timeout: float | timedelta | None = ..., default: D
+    ) -> T | D: ...
+    @overload
+    def receive(
+        self,
+        topic: str = ...,
+        type: Any = ...,
+        *,
+        timeout: float | timedelta | None = ...,
+        default: Any = ...,
+    ) -> Any: ...
+    @overload
+    def receive(
+        self,
+        topic: Sequence[str],
+        type: Any = ...,
+        *,
+        timeout: float | timedelta | None = ...,
+    ) -> Message: ...
+    @overload
+    def receive(
+        self,
+        topic: Sequence[str],
+        type: Any = ...,
+        *,
+        timeout: float | timedelta | None = ...,
+        default: D,
+    ) -> Message | D: ...
+    def receive(
+        self,
+        topic: str | Sequence[str] = "",
+        type: Any = None,
+        *,
+        timeout: float | timedelta | None = None,
+        default: Any = MISSING,
+    ) -> Any:
+        """The value of the next message of a topic; of several topics, the ``Message``.
+
+        Without one the run stops, with the status ``sleeping``, and no process is needed until it
+        comes. Then the node runs again from its beginning, and receives the same messages again,
+        in the same order: they are consumed by the commit of its step. With ``timeout``, in
+        seconds from the node's first arrival here, ``default`` is returned if none has come by
+        then, or ``TimeoutError`` raised. ``type`` converts plain data and refuses other values;
+        the message then stays unread.
+        """
+        wait = self._wait_for(topic, timeout)
+        if wait.is_over:
+            return wait.otherwise(default)
+        return self._delivered(wait, self.port.receive(self.data, wait.topics), type)
+
+    async def areceive(
+        self,
+        topic: str | Sequence[str] = "",
+        type: Any = None,
+        *,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - it outlives the process
+        default: Any = MISSING,
+    ) -> Any:
+        """Async version of ``receive``."""
+        wait = self._wait_for(topic, timeout)
+        if wait.is_over:
+            return wait.otherwise(default)
+        return self._delivered(wait, await self.port.areceive(self.data, wait.topics), type)
+
+    def _wait_for(self, topic: str | Sequence[str], timeout: float | timedelta | None) -> _Receipt:
+        self._refuse_if_over()
+        if self.data.run.path:
+            raise InvalidRequest(
+                f"node '{self.node}' is in a subgraph, and messages are sent to the thread of the "
+                "whole graph: receive them in a node of that, and pass them in the state"
+            )
+        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        if not topics:
+            raise InvalidRequest("ctx.receive() needs a topic")
+        for name in topics:
+            check_topic(name)
+        label, self.receives = f"{self.task}/@{self.receives}", self.receives + 1
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        until, is_over = None, False
+        if seconds is not None:
+            until, is_over = self.port.deadline(label, seconds)
+        return _Receipt(label, topics, isinstance(topic, str), until, is_over, seconds)
+
+    def _delivered(self, wait: _Receipt, found: Message | None, wanted: Any) -> Any:
+        if found is None:
+            topics = tuple((topic, 0) for topic in wait.topics)  # the run fills in the numbers
+            raise Paused(wait.label, until=wait.until, topics=topics)
+        value = found.value
+        if wanted is not None:
+            from milecastle.codec.answers import read_message
+
+            what = f"message {found.number}, of topic {found.topic!r},"
+            value = read_message(value, wanted, what)
+        return value if wait.is_one else msgspec.structs.replace(found, value=value)
+
+    def send(self, thread: str, value: Any, topic: str = "") -> Sent:
+        """Send a message to another thread of this graph and tenant, as ``app.send`` does.
+
+        A node that runs again sends it once: its key is derived from the task and the order of its
+        ``send`` calls.
+        """
+        return self.port.send(self.data, thread, value, topic, self._name_of_send())
+
+    async def asend(self, thread: str, value: Any, topic: str = "") -> Sent:
+        """Async version of ``send``."""
+        return await self.port.asend(self.data, thread, value, topic, self._name_of_send())
+
+    def _name_of_send(self) -> str:
+        self._refuse_if_over()
+        number, self.sends = self.sends, self.sends + 1
+        return f"{self.idempotency_key}/{number}"
 
     def count(self, name: str) -> int:
         """Number of earlier calls with this name, in this attempt.

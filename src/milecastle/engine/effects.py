@@ -10,7 +10,7 @@ effect           asks to                                         is answered wit
 ``AwaitTasks``   wait until some have ended, or a time has come  finished tasks, perhaps none
 ``CancelTasks``  stop tasks that were started, if that can be    nothing
 ``Begin``        look up the thread of a subgraph                its run's plan
-``Recall``       read again what tasks of the step have left     that, by name
+``Recall``       read again what the store has of the step       what was read
 ``Evaluate``     await an async predicate or router              what it returned
 ``Commit``       write a batch, durably                          nothing
 ``Leave``        save a portable file of where the run stops     nothing
@@ -77,12 +77,12 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """Read again the rows of this step's tasks.
+    """Read again what the store has of this step: rows of its tasks, or messages.
 
-    Until our first entry is in the log, the previous owner of the thread could still add some.
+    Until our first entry is in the log, the previous owner of the thread could still add rows.
     """
 
-    read: Callable[[], Mapping[str, Mapping[str, Any]]]
+    read: Callable[[], Any]
 
 
 class Evaluate(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from milecastle.codec.deltas import Operations
 from milecastle.engine.guard import Guard
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
+from milecastle.engine.received import ReadUnread
 from milecastle.engine.reserved_channels import Reserved
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
@@ -18,8 +19,12 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.policies import ExecutionConfig, ExecutionOptions
 from milecastle.model.reducers import SET
 from milecastle.ports.clock import Clock
+from milecastle.ports.mailbox import Sent
 
-__all__ = ["Ending", "Progress", "RunPlan"]
+__all__ = ["Ending", "Progress", "RunPlan", "SendMessage"]
+
+SendMessage = Callable[[str, Any, str, str], Sent]
+"""Send a value to a thread, with a topic, and the name that identifies the message."""
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +43,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     subgraph. ``parent`` is the run and the task a subgraph runs in. ``queues`` commits the opening
     and leaves the rest to a worker. ``options`` are those of the call, which are also for its
     subgraphs. ``rewrites`` writes the rows of the step's tasks again, with the opening: they have
-    other names.
+    other names. ``look`` reads the thread's messages and ``send`` sends to other threads, if the
+    store has mailboxes; ``arrived`` are the labels of waits that a message has ended, and
+    ``timed_out`` those whose deadlines have passed: the opening entry stores them.
     """
 
     graph: CompiledGraph
@@ -68,6 +75,10 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     queues: bool = False
     options: ExecutionOptions | None = None
     rewrites: bool = False
+    look: ReadUnread | None = None
+    send: SendMessage | None = None
+    arrived: frozenset[str] = frozenset()
+    timed_out: Mapping[str, int] = {}
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

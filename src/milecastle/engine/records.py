@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from milecastle.engine.plan import Progress, RunPlan
-from milecastle.engine.tasks import outcome_row
+from milecastle.engine.tasks import outcome_row, received_row
 from milecastle.engine.waiting import each_wait
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.task import RunTask
@@ -31,8 +31,10 @@ class Records:
         self._rows: dict[str, Mapping[str, Any]] = {}
         if plan.position.results:
             self.recall(plan.position.results)
-        resumed = plan.opening in ("takeover", "answer") or any(
-            wait.until is not None or wait.topics for _, wait in each_wait(plan.position.reserved)
+        reserved = plan.position.reserved
+        resumed = plan.opening in ("takeover", "answer") or (
+            bool(reserved)
+            and any(wait.until is not None or wait.topics for _, wait in each_wait(reserved))
         )
         self.first_reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
 
@@ -66,6 +68,11 @@ class Records:
 
     def outcome_row(self, task: str) -> str:
         return outcome_row(self._progress.step + 1, task)
+
+    def received(self, task: str) -> list[int]:
+        """Numbers of the messages a finished task received."""
+        kept = self._rows.get(received_row(self._progress.step + 1, task)) if self._rows else None
+        return kept["value"] if kept else []
 
     def attempts(self, task: str) -> int:
         if self._journal is None:

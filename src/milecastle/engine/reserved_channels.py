@@ -98,6 +98,17 @@ def without_children(reserved: Reserved) -> list[Any]:
     return [part for name in changed for part in (SET, name, kept.get(name))]
 
 
+def with_no_messages(reserved: Reserved) -> Reserved:
+    """Channels for another thread: its mailbox is empty, and has numbers of its own."""
+    if WAITS not in reserved:
+        return reserved
+    waits = {
+        label: [*wait[:3], [[topic, 0] for topic, _ in wait[3]]]
+        for label, wait in reserved[WAITS].items()
+    }
+    return {**reserved, WAITS: waits}
+
+
 def branched(reserved: Reserved) -> Reserved:
     """Channels a branch keeps: not subgraphs' waits, which run again."""
     kept = {name: value for name, value in reserved.items() if name != BEGAN}

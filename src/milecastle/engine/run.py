@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec.structs
@@ -32,7 +33,7 @@ from milecastle.engine.applying import (
 from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending, RunPlan
-from milecastle.engine.reserved_channels import ANSWERS, SENDS, WAITS
+from milecastle.engine.reserved_channels import ANSWERS, SENDS, TIMED_OUT, WAITS
 from milecastle.engine.run_state import RunState
 from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step
@@ -71,7 +72,9 @@ class Run(RunState):
         self._merged: tuple[int, Mapping[str, Update]] = (0, {})
         self._step: Step | None = None
         if not plan.queues:
-            self.task_port = RunTaskPort(plan, self.progress, self.saver, self.records, services)
+            self.task_port = RunTaskPort(
+                plan, self.progress, self.saver, self.records, self.received, services
+            )
 
     def effects(self) -> Generator[Effect, Any, Ending]:
         if self.run_events and self._services:
@@ -123,7 +126,8 @@ class Run(RunState):
                 yield Commit(batch)
                 self.saver.saved(batch)
         elif plan.opening is not None:
-            self._take_answers(plan.answers)
+            self._take_answers(ANSWERS, plan.answers)
+            self._take_answers(TIMED_OUT, plan.timed_out)
             self._release(plan.released)
             yield from self._announce(plan.opening)
         if progress.route and not self._is_released and not advance.straight(progress.route):
@@ -138,7 +142,8 @@ class Run(RunState):
             progress.nodes, progress.next, progress.route = (), (), (START,)
             yield from self._save("input")
         elif plan.opening is not None:
-            self._take_answers(plan.answers)
+            self._take_answers(ANSWERS, plan.answers)
+            self._take_answers(TIMED_OUT, plan.timed_out)
             self._release(plan.released)
             yield from self._save(plan.opening)
         self._at_rest = True
@@ -167,10 +172,10 @@ class Run(RunState):
         if self.journal:
             self.journal.note(operations)
 
-    def _take_answers(self, answers: Mapping[str, Any]) -> None:
+    def _take_answers(self, channel: str, answers: Mapping[str, Any]) -> None:
         if answers:
-            known = self.progress.reserved.get(ANSWERS, {})
-            self._note(self.progress.hide(ANSWERS, {**known, **answers}))
+            known = self.progress.reserved.get(channel, {})
+            self._note(self.progress.hide(channel, {**known, **answers}))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
         if tasks:
@@ -398,6 +403,8 @@ class Run(RunState):
     ) -> Generator[Effect, Any, Ending]:
         progress, reserved = self.progress, self.progress.reserved
         waits = still_waits(reserved, ran, new, order)
+        if any(wait[3] for wait in waits.values()):
+            yield from self._note_seen(waits, ran - {wait[0] for wait in new.values()})
         given: dict[str, Any] = reserved.get(ANSWERS, {})
         if new.keys() & given.keys():  # answers that a node refused: it asks again
             kept = {label: answer for label, answer in given.items() if label not in new}
@@ -408,6 +415,17 @@ class Run(RunState):
         yield from self._save("interrupt" if found else "sleep", wake_at)
         self._at_rest = True
         return (yield from self._tell_rest(found, wake_at))
+
+    def _note_seen(self, waits: Kept, ended: set[str]) -> Generator[Effect, Any, None]:
+        """Write into each wait for messages the number of the last one seen.
+
+        Tasks that ``ended`` may have left messages that others wait for: those are read first.
+        """
+        topics = {topic for wait in waits.values() for topic, _ in wait[3]}
+        if ended:
+            yield Recall(partial(self.received.load, sorted(topics)))
+        for wait in waits.values():
+            wait[3] = [[topic, self.received.seen(topic, known)] for topic, known in wait[3]]
 
     def _tell_rest(
         self, found: tuple[Interrupt, ...], wake_at: int | None

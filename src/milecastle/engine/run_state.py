@@ -6,6 +6,7 @@ from typing import Any
 
 from milecastle.engine.applying import ReducerFailed
 from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.received import Received
 from milecastle.engine.records import Records
 from milecastle.engine.run_events import RunEvents
 from milecastle.engine.saving import Saver
@@ -29,7 +30,10 @@ class RunState:
         self.schema = plan.graph.schema
         self.journal = plan.journal
         self.progress = Progress(plan)
-        self.saver = Saver(plan, plan.journal, self.progress) if plan.journal else None
+        self.received = Received(plan.look)
+        self.saver = (
+            Saver(plan, plan.journal, self.progress, self.received) if plan.journal else None
+        )
         self.run_events = RunEvents(plan, self.saver, self.progress) if plan.has_readers else None
         self.records = Records(plan, self.progress)
 

@@ -15,6 +15,7 @@ import msgspec.structs
 from milecastle.engine.failure_records import describe
 from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.received import Received
 from milecastle.errors import RunCancelled, UnserializableState
 from milecastle.model.checkpoint import Source, TaskResult
 from milecastle.model.run import Failure, RunStatus, TaskFailure
@@ -30,8 +31,11 @@ class Saver:
     records and its key are under an older entry, so a failure must not move on from that one.
     """
 
-    def __init__(self, plan: RunPlan, journal: Journal, progress: Progress) -> None:
+    def __init__(
+        self, plan: RunPlan, journal: Journal, progress: Progress, received: Received
+    ) -> None:
         self._journal = journal
+        self._received = received
         self._progress = progress
         self._interval = plan.interval
         self._clock = plan.clock
@@ -50,6 +54,8 @@ class Saver:
         """Batch for the latest change; ``None`` if the interval says to wait."""
         progress = self._progress
         self._unsaved += 1
+        if self._received.is_used and source == "step":
+            self._received.apply()
         releases = self._assignment is not None and (self._queues or self._is_draining)
         status: RunStatus | None = None
         if source == "step" and progress.next:
@@ -79,6 +85,8 @@ class Saver:
         self.may_record = False
         try:
             batch = journal.append(self._progress, source, self._note, status, wake_at)
+            if self._received.is_used:
+                batch = msgspec.structs.replace(batch, consumes=self._received.take())
         except BaseException:
             self._unsaved = 0  # what cannot be written is not part of what a failure leaves
             if journal.head == head and journal.record is record:
@@ -146,6 +154,8 @@ class Saver:
         try:
             source: Source = "takeover" if self.holds else "step"
             batch = self._journal.append(self._progress, source, self._note)
+            if self._received.is_used:
+                batch = msgspec.structs.replace(batch, consumes=self._received.take())
         except UnserializableState:
             return self._close(failure)
         return msgspec.structs.replace(batch, failure=failure)

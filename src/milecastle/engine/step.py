@@ -33,7 +33,7 @@ from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items
 from milecastle.engine.run_state import RunState
-from milecastle.engine.tasks import Task
+from milecastle.engine.tasks import Task, received_row
 from milecastle.engine.waiting import Kept, is_held, kept_wait
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult
@@ -77,6 +77,7 @@ class Step:
             kept = records.outcome(task.id)
             if kept is not None:
                 self.outcomes[task.id] = unpack(kept)
+                self._run.received.hold(records.received(task.id))
             elif is_held(task, waits):
                 self._held.add(task.id)
             else:
@@ -289,23 +290,27 @@ class Step:
         run = self._run
         try:
             outcome = read_outcome(run.graph, task.node.name, returned, run.progress.values)
-            row = self._row(task, outcome)
+            rows = self._rows_of(task, outcome)
         except MilecastleError as refused:
             self.refused.add(task.id)
             return refused
         self.outcomes[task.id] = outcome
-        if row is not None:
-            self._rows.append(row)
+        self._rows += rows
         if task.node.attempts is not None:
             run.records.forget_attempts(task.id)
         return None
 
-    def _row(self, task: Task, outcome: Outcome) -> TaskResult | None:
-        saver = self._run.saver
+    def _rows_of(self, task: Task, outcome: Outcome) -> list[TaskResult]:
+        """A finished task's outcome, and the messages it received."""
+        saver, received = self._run.saver, self._run.received
         if saver is None:
-            return None
+            return []
         name = self._run.records.outcome_row(task.id)
-        return saver.result(name, pack(outcome), task.node.name)
+        rows = [saver.result(name, pack(outcome), task.node.name)]
+        if received.is_used and (numbers := received.of(task.id)):
+            kept = {"value": numbers}
+            rows.append(saver.result(received_row(self.number, task.id), kept, task.node.name))
+        return rows
 
     def _try_again(self, task: Task, attempt: int, error: BaseException) -> bool:
         retry = task.node.attempts
@@ -329,6 +334,7 @@ class Step:
 
     def _fail(self, task: Task, attempt: int, error: BaseException) -> None:
         self.attempts[task.id] = attempt
+        self._run.received.release(task.id)
         fallback = task.node.policy.on_error
         if fallback is None or task.id in self.refused or not isinstance(error, Exception):
             self.failures[task.id] = error
@@ -336,9 +342,7 @@ class Step:
         cause = (type(error).__qualname__, str(error))
         outcome = Outcome({}, (fallback,), (task.node.name, *cause))
         self.outcomes[task.id] = outcome
-        row = self._row(task, outcome)
-        if row is not None:
-            self._rows.append(row)
+        self._rows += self._rows_of(task, outcome)
 
     def _keep(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
         """Commit finished results, unless the step is about to be committed with them."""

@@ -5,19 +5,22 @@ Records are in ``records.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.plan import Progress, RunPlan, SendMessage
+from milecastle.engine.received import Received
 from milecastle.engine.records import Records
-from milecastle.engine.reserved_channels import ANSWERS, FAILURE, WAITS
+from milecastle.engine.reserved_channels import ANSWERS, FAILURE, TIMED_OUT, WAITS
 from milecastle.engine.saving import Saver
 from milecastle.engine.waiting import WaitingTasks, unmet_waits
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
+from milecastle.model.message import Message
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
+from milecastle.ports.mailbox import Sent
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
 from milecastle.ports.task import MISSING
@@ -30,6 +33,7 @@ class RunTaskPort:
         progress: Progress,
         saver: Saver | None,
         records: Records,
+        received: Received,
         services: Services | None,
     ) -> None:
         self._plan = plan
@@ -38,6 +42,7 @@ class RunTaskPort:
         self._saver = saver
         self._journal = plan.journal
         self._records = records
+        self._received = received
         self._stopped = False
         self._given: dict[str, Any] | None = None
         self._by_task: dict[str, dict[str, Any]] = {}
@@ -107,7 +112,9 @@ class RunTaskPort:
 
     def waits(self) -> WaitingTasks:
         reserved = self._progress.reserved
-        return unmet_waits(reserved, self._plan.clock.now()) if WAITS in reserved else {}
+        if WAITS not in reserved:
+            return {}
+        return unmet_waits(reserved, self._plan.clock.now(), self._plan.arrived)
 
     def answers_within(self, task: str) -> dict[str, Any]:
         given: dict[str, Any] = self._progress.reserved.get(ANSWERS, {})
@@ -135,6 +142,45 @@ class RunTaskPort:
         if batch is not None and self._services is not None:
             await self._services.acommit(batch)
         self._records.keep(task, name, value)
+
+    def receive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        services, _ = self._mail(task)
+        return services.call(self._received.next, task, topics)
+
+    async def areceive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        services, _ = self._mail(task)
+        return await services.acall(self._received.next, task, topics)
+
+    def send(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
+        services, send = self._mail(task)
+        return services.call(send, thread, value, topic, name)
+
+    async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
+        services, send = self._mail(task)
+        return await services.acall(send, thread, value, topic, name)
+
+    def _mail(self, task: RunTask) -> tuple[Services, SendMessage]:
+        self._refuse_if_stopped(task)
+        if self._services is None or self._plan.send is None:
+            raise InvalidRequest(
+                f"node '{task.node}' uses messages, which need a store that has mailboxes: "
+                "compile(store='sqlite:///...') or 'postgresql://...'"
+            )
+        return self._services, self._plan.send
+
+    def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
+        """When a wait times out, and whether that was committed.
+
+        It counts from when the task first came here.
+        """
+        reserved = self._progress.reserved
+        if (passed := reserved.get(TIMED_OUT, {}).get(label)) is not None:
+            return passed, True
+        if seconds is None:
+            return None, False
+        known = reserved.get(WAITS, {}).get(label)
+        until: int | None = known[2] if known else None
+        return until or self._plan.clock.now() + round(seconds * 1_000_000), False
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any]) -> Any:
         """Let ``function`` write with a connection; its result is stored with that."""

@@ -42,6 +42,20 @@ def outcome_row(step: int, task: str) -> str:
     return f"{step}:{task}"
 
 
+def received_row(step: int, task: str) -> str:
+    """Row name for the numbers of the messages a finished task received."""
+    return f"{step}@{task}"
+
+
+def is_received_row(row: str) -> bool:
+    return row.partition("@")[0].isdigit()
+
+
+def held_messages(rows: Mapping[str, Mapping[str, Any]]) -> set[int]:
+    """Numbers of the messages that finished tasks of a step received."""
+    return {one for row, kept in rows.items() if is_received_row(row) for one in kept["value"]}
+
+
 def ready_nodes(graph: CompiledGraph, names: tuple[str, ...]) -> tuple[str, ...]:
     """This step's nodes: deferred ones wait until no other is left."""
     if not graph.defers:

@@ -107,6 +107,19 @@ def has_work(
     return any(task.id not in ended and not is_held(task, waits) for task in tasks)
 
 
+def passed_deadlines(reserved: Reserved, now: int, ended: Collection[str]) -> dict[str, int]:
+    """Deadlines that have come, by label, except of waits that have ``ended`` otherwise."""
+    return {
+        label: wait.until
+        for label, wait in each_wait(reserved)
+        if wait.until is not None
+        and wait.until <= now
+        and not wait.is_sleep
+        and label not in ended
+        and not is_decided(reserved, label)
+    }
+
+
 def wake_time(reserved: Reserved, over: set[str]) -> int | None:
     """The first time at which a task resumes; it may have passed while the step ran.
 

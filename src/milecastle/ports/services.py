@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
@@ -11,6 +11,8 @@ from milecastle.model.run import Segment
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.store import Batch
 from milecastle.ports.task import TaskPort
+
+T = TypeVar("T")
 
 
 class Services(Protocol):
@@ -44,6 +46,14 @@ class Services(Protocol):
         ...
 
     def acommit(self, batch: Batch, /) -> Coroutine[Any, Any, None]: ...
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Call a function that uses the store; refused where it would block an event loop."""
+        ...
+
+    def acall(self, function: Callable[..., T], /, *args: Any) -> Coroutine[Any, Any, T]:
+        """Async version of ``call``."""
+        ...
 
     def heartbeat(self) -> None:
         """A node is still at work."""

@@ -7,11 +7,13 @@ drives the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from milecastle.model.message import Message
 from milecastle.model.task import RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
+from milecastle.ports.mailbox import Sent
 
 MISSING: Final = object()
 """What is not on record."""
@@ -37,6 +39,26 @@ class TaskPort(Protocol):
 
     async def arecord(self, task: RunTask, name: str, value: Any, /) -> None:
         """Async version of ``record``."""
+        ...
+
+    def receive(self, task: RunTask, topics: Sequence[str], /) -> Message | None:
+        """The oldest message of these topics that no task has received; ``None`` without one."""
+        ...
+
+    async def areceive(self, task: RunTask, topics: Sequence[str], /) -> Message | None:
+        """Async version of ``receive``."""
+        ...
+
+    def send(self, task: RunTask, thread: str, value: Any, topic: str, name: str, /) -> Sent:
+        """Send a message to a thread; the second with the same ``name`` writes nothing."""
+        ...
+
+    async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str, /) -> Sent:
+        """Async version of ``send``."""
+        ...
+
+    def deadline(self, label: str, seconds: float | None, /) -> tuple[int | None, bool]:
+        """When a wait times out, in microseconds since 1970, and whether that was committed."""
         ...
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any], /) -> Any:

@@ -37,21 +37,21 @@ CurrentStatus = Literal[
 ]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all of them."""
 
 
-class NoQuery(Message, frozen=True):
+class NoQuery(HttpDocument, frozen=True):
     """No parameters."""
 
 
-class StartQuery(Message, frozen=True):
+class StartQuery(HttpDocument, frozen=True):
     """``token`` is that of the start URL, which is exchanged for a cookie."""
 
     token: str | None = None
 
 
-class ThreadsQuery(Message, frozen=True):
+class ThreadsQuery(HttpDocument, frozen=True):
     """Which threads, by name. ``after`` is ``next`` of the page before.
 
     ``prefix`` is how their names begin.
@@ -65,40 +65,40 @@ class ThreadsQuery(Message, frozen=True):
     limit: PageSize = 100
 
 
-class ThreadQuery(Message, frozen=True):
+class ThreadQuery(HttpDocument, frozen=True):
     """``at`` is the seq or the id of a checkpoint; without it, the head."""
 
     at: str | None = None
 
 
-class WholeStateQuery(Message, frozen=True):
+class WholeStateQuery(HttpDocument, frozen=True):
     """``at`` is the seq or the id of a checkpoint; ``channel`` is the only one that is sent."""
 
     at: str | None = None
     channel: str | None = None
 
 
-class HistoryQuery(Message, frozen=True):
+class HistoryQuery(HttpDocument, frozen=True):
     """Checkpoints below the seq ``before``, newest first."""
 
     before: Annotated[int, msgspec.Meta(ge=1)] | None = None
     limit: PageSize = 100
 
 
-class DiffQuery(Message, frozen=True):
+class DiffQuery(HttpDocument, frozen=True):
     """Two checkpoints, each by seq or id; without ``b``, the head."""
 
     a: str
     b: str | None = None
 
 
-class ThreadRunsQuery(Message, frozen=True):
+class ThreadRunsQuery(HttpDocument, frozen=True):
     """How many runs, newest first."""
 
     limit: PageSize = 100
 
 
-class RunsQuery(Message, frozen=True):
+class RunsQuery(HttpDocument, frozen=True):
     """The current runs of threads with a status, by thread; without one, all runs, newest first.
 
     ``after`` is ``next`` of the page before.
@@ -110,7 +110,7 @@ class RunsQuery(Message, frozen=True):
     limit: PageSize = 100
 
 
-class InboxQuery(Message, frozen=True):
+class InboxQuery(HttpDocument, frozen=True):
     """Which questions, by thread. ``after`` is ``next`` of the page before."""
 
     graph: str | None = None
@@ -118,7 +118,7 @@ class InboxQuery(Message, frozen=True):
     limit: PageSize = 100
 
 
-class WaitQuery(Message, frozen=True):
+class WaitQuery(HttpDocument, frozen=True):
     """For how many seconds to wait for the run to stop, at most 60.
 
     Above 0 the token needs the scope ``read`` as well, because the answer has the state.
@@ -127,19 +127,19 @@ class WaitQuery(Message, frozen=True):
     wait: Seconds = 0.0
 
 
-class DeleteQuery(Message, frozen=True):
+class DeleteQuery(HttpDocument, frozen=True):
     """``take_over`` deletes a thread also while a process runs it."""
 
     take_over: bool = False
 
 
-class EventsQuery(Message, frozen=True):
+class EventsQuery(HttpDocument, frozen=True):
     """The seq after which to begin, if there is no ``Last-Event-ID``; without both, all."""
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
-class RunOptions(Message, frozen=True):
+class RunOptions(HttpDocument, frozen=True):
     """What to do with a thread that is busy, or exists."""
 
     if_busy: Literal["reject", "queue", "cancel"] = "reject"
@@ -147,7 +147,7 @@ class RunOptions(Message, frozen=True):
 
 
 @prepared
-class RunRequest(Message, frozen=True):
+class RunRequest(HttpDocument, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
     ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
@@ -164,7 +164,7 @@ class RunRequest(Message, frozen=True):
     tags: TagList = ()
 
 
-class AnswersRequest(Message, frozen=True):
+class AnswersRequest(HttpDocument, frozen=True):
     """Answers by the ids of their questions.
 
     ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
@@ -174,27 +174,27 @@ class AnswersRequest(Message, frozen=True):
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
-class ResumeRequest(Message, frozen=True):
+class ResumeRequest(HttpDocument, frozen=True):
     """After how many seconds to resume."""
 
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
-class ForkRequest(Message, frozen=True):
+class ForkRequest(HttpDocument, frozen=True):
     """The checkpoint to go back to, by seq or id; ``as_thread`` names another thread for it."""
 
     at: int | str
     as_thread: str | None = None
 
 
-class TagRequest(Message, frozen=True):
+class TagRequest(HttpDocument, frozen=True):
     """The tags to add and to remove."""
 
     add: TagList = ()
     remove: TagList = ()
 
 
-class UpdateRequest(Message, frozen=True):
+class UpdateRequest(HttpDocument, frozen=True):
     """The channels to change; ``at`` branches off an older checkpoint."""
 
     update: dict[str, Any]
@@ -202,7 +202,7 @@ class UpdateRequest(Message, frozen=True):
 
 
 @prepared
-class BulkRequest(Message, frozen=True):
+class BulkRequest(HttpDocument, frozen=True):
     """Which runs: the current ones of threads of a graph with a status, at most ``limit``."""
 
     status: CurrentStatus
@@ -210,14 +210,14 @@ class BulkRequest(Message, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
 
 
-class StartDocument(Message, frozen=True):
+class StartDocument(HttpDocument, frozen=True):
     """What this server is, and where its description is."""
 
     milecastle: str
     openapi: str
 
 
-class JobDocument(Message, frozen=True):
+class JobDocument(HttpDocument, frozen=True):
     """A change of many runs or threads: how many were found at its beginning, and what it has done.
 
     ``status`` is that of the run that does it. ``skipped`` are those that others changed meanwhile,
@@ -232,7 +232,7 @@ class JobDocument(Message, frozen=True):
     skipped: int
 
 
-class GraphLine(Message, frozen=True):
+class GraphLine(HttpDocument, frozen=True):
     """A graph that this server runs."""
 
     graph: str
@@ -240,13 +240,13 @@ class GraphLine(Message, frozen=True):
     nodes: tuple[str, ...]
 
 
-class GraphsDocument(Message, frozen=True):
+class GraphsDocument(HttpDocument, frozen=True):
     """The graphs that this server runs."""
 
     graphs: tuple[GraphLine, ...]
 
 
-class InboxLine(Message, frozen=True):
+class InboxLine(HttpDocument, frozen=True):
     """A thread that waits for answers.
 
     ``questions`` is empty if the thread is encrypted and the server does not have its key;
@@ -260,7 +260,7 @@ class InboxLine(Message, frozen=True):
     questions: tuple[QuestionLine, ...]
 
 
-class InboxDocument(Message, frozen=True):
+class InboxDocument(HttpDocument, frozen=True):
     """Open questions. ``next`` is the ``after`` of the next page, if there is one."""
 
     tenant: str
@@ -269,7 +269,7 @@ class InboxDocument(Message, frozen=True):
 
 
 @prepared
-class StateEvent(Message, frozen=True):
+class StateEvent(HttpDocument, frozen=True):
     """``event: state``, with ``id: SEQ``: a checkpoint was committed."""
 
     seq: int
@@ -283,7 +283,7 @@ class StateEvent(Message, frozen=True):
 
 
 @prepared
-class EmittedEvent(Message, frozen=True):
+class EmittedEvent(HttpDocument, frozen=True):
     """``event: emit``: a node emitted a value. It is not replayed."""
 
     run_id: str
@@ -296,7 +296,7 @@ class EmittedEvent(Message, frozen=True):
 
 
 @prepared
-class MissedEvent(Message, frozen=True):
+class MissedEvent(HttpDocument, frozen=True):
     """``event: missed``: so many emitted values were lost on the way."""
 
     run_id: str
@@ -304,7 +304,7 @@ class MissedEvent(Message, frozen=True):
 
 
 @prepared
-class RestEvent(Message, frozen=True):
+class RestEvent(HttpDocument, frozen=True):
     """``event: rest``: the run has stopped. The stream stays open: it may be resumed."""
 
     thread: ThreadLine

@@ -11,7 +11,7 @@ from milecastle import Store
 from tests.every_store import Stores
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A fresh store of each kind that has mailboxes."""
     stores = Stores(tmp_path)

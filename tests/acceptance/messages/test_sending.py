@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import msgspec.structs
 import pytest
@@ -23,6 +23,7 @@ from milecastle import (
 )
 from milecastle.errors import EncryptionError
 from milecastle.model.message import MAX_MESSAGE_BYTES
+from milecastle.model.run import RunRecord
 from milecastle.ports.mailbox import Mailbox
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
@@ -119,7 +120,11 @@ def test_a_thread_of_another_library_gets_no_message(
     app = asking(store)
     app.invoke({"n": 0}, "t")
     foreign = msgspec.structs.replace(store.runs(KEY)[0], fingerprint="")
-    monkeypatch.setattr(store, "run", lambda key, run_id: foreign)
+
+    def run(key: ThreadKey, run_id: str) -> RunRecord:
+        return foreign
+
+    monkeypatch.setattr(store, "run", run)
     with pytest.raises(InvalidRequest, match="would never receive"):
         app.send("t", 1)
 
@@ -182,7 +187,8 @@ def test_declared_types_are_checked_before_a_message_is_stored(store: Store) -> 
     app.send("t", {"anything": 1}, "free")
     values = [one.value for one in app.mailbox("t")]
     assert values == [Order(7, ["a"]), Order(8, ["b"]), 3, {"anything": 1}]
-    for wrong in ({"id": "secret"}, Order("secret", []), None):  # type: ignore[arg-type]
+    wrongs: list[Any] = [{"id": "secret"}, Order(cast("Any", "secret"), []), None]
+    for wrong in wrongs:
         with pytest.raises(InvalidRequest, match="topic 'orders' is not a valid Order") as caught:
             app.send("t", wrong, "orders")
         assert "secret" not in str(caught.value)
@@ -198,7 +204,7 @@ def test_types_that_cannot_be_checked_are_refused_when_declared() -> None:
     with pytest.raises(TypeError):
         StateGraph(Trip, topics={"orders": 3})
     with pytest.raises(TypeError, match="topics="):
-        StateGraph(Trip, topics=["orders"])  # type: ignore[arg-type]
+        StateGraph(Trip, topics=cast("Any", ["orders"]))
 
 
 def test_encrypted_messages_open_in_their_thread_and_topic_only(store: Store) -> None:

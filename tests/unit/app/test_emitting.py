@@ -10,7 +10,7 @@ import pytest
 
 from milecastle import Event, ThreadKey
 from milecastle.app import emitting
-from milecastle.app.emitting import Mailbox, Publisher, feed_of
+from milecastle.app.emitting import EmittedQueue, Publisher, feed_of
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import PayloadPlace
@@ -53,7 +53,7 @@ def published(*values: Any, codec: LogCodec = CODEC) -> list[bytes]:
 
 def read(payloads: list[bytes], codec: LogCodec = CODEC) -> list[Any]:
     """The values, and the numbers of those that are missing."""
-    mailbox = Mailbox(KEY, codec, lambda: None)
+    mailbox = EmittedQueue(KEY, codec, lambda: None)
     for payload in payloads:
         mailbox.put(payload)
     return [event.update if event.type == "emit" else dict(event.data) for event in mailbox.take()]
@@ -61,7 +61,7 @@ def read(payloads: list[bytes], codec: LogCodec = CODEC) -> list[Any]:
 
 def test_an_event_arrives_as_it_was_emitted() -> None:
     """Fails if a field is left out."""
-    mailbox, wire = Mailbox(KEY, CODEC, lambda: None), Wire()
+    mailbox, wire = EmittedQueue(KEY, CODEC, lambda: None), Wire()
     events = [emitted({"token": "a"}), emitted(None, key=ThreadKey("default", "t\x1fsub"))]
     for event in events:
         Publisher(wire, KEY, CODEC).publish(event)
@@ -82,7 +82,7 @@ def test_missing_values_are_counted() -> None:
 def test_a_slow_reader_loses_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails if what waits for it is not bounded."""
     monkeypatch.setattr(emitting, "_ROOM", 3)
-    mailbox = Mailbox(KEY, CODEC, lambda: None)
+    mailbox = EmittedQueue(KEY, CODEC, lambda: None)
     payloads = published(*range(10))
     for payload in payloads:
         mailbox.put(payload)

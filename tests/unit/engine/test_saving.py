@@ -9,6 +9,7 @@ import pytest
 from milecastle import MaxStepsExceeded, RunCancelled, UnserializableState
 from milecastle.engine.plan import Progress
 from milecastle.engine.position import fresh_position
+from milecastle.engine.received import Received
 from milecastle.engine.saving import Saver
 from milecastle.stores.memory import MemoryStore
 from tests.unit.engine.by_hand import head_of, journal_for, line, plan_for
@@ -21,7 +22,7 @@ def saver_with(**options: Any) -> tuple[Saver, Progress]:
     plan = plan_for(GRAPH, journal=journal, **options)
     progress = Progress(plan)
     progress.next = ("a",)
-    return Saver(plan, journal, progress), progress
+    return Saver(plan, journal, progress, Received(None)), progress
 
 
 def test_the_interval_decides_which_steps_are_due() -> None:
@@ -151,7 +152,7 @@ def at_the_head(**options: Any) -> Saver:
     position = head_of(GRAPH, store)
     journal = journal_for(GRAPH, position)
     plan = plan_for(GRAPH, position=position, journal=journal, **options)
-    return Saver(plan, journal, Progress(plan))
+    return Saver(plan, journal, Progress(plan), Received(None))
 
 
 @pytest.mark.parametrize("opening", [None, "takeover", "answer"])

@@ -42,6 +42,7 @@ from milecastle.engine.reserved_channels import (
     Reserved,
     branched,
     upgrade,
+    with_no_messages,
 )
 from milecastle.engine.tasks import ready_nodes, tasks_of
 from milecastle.errors import (
@@ -293,7 +294,7 @@ class PortableFiles:
             values=content.state,
             entry=self._entry(content, self._clock.new_id()),
             was_seen=True,
-            reserved=content.pending,
+            reserved=with_no_messages(content.pending),
         )
         config = merge_config(content.config, call.config)
         return position, note, msgspec.structs.replace(call, config=config)

@@ -14,6 +14,7 @@ from milecastle.codec.answers import as_plain, check_answer
 from milecastle.engine.position import Position
 from milecastle.engine.renaming import label_renamed
 from milecastle.engine.reserved_channels import ANSWERS
+from milecastle.engine.status import waits_at
 from milecastle.engine.waiting import has_work, open_interrupts
 from milecastle.errors import (
     AlreadyAnswered,
@@ -156,8 +157,14 @@ def _only(thread: str, found: Sequence[Interrupt]) -> str:
 
 def refuse_without_answer(thread: str, graph: CompiledGraph, position: Position, now: int) -> None:
     found = open_interrupts(position.reserved, position.place)
-    if not found or has_work(graph, position, now):
+    topics = waits_at(position.reserved).topics
+    if not (found or topics) or has_work(graph, position, now):
         return
+    if not found:
+        names = ", ".join(repr(topic) for topic, _ in topics)
+        raise ResumeRefused(
+            thread, [f"it waits for a message of topic {names}: send('{thread}', value, topic)"]
+        )
     ids = ", ".join(repr(interrupt.id) for interrupt in found)
     raise ResumeRefused(
         thread,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +41,7 @@ from milecastle.app.runs.ownership import current_owner, is_served, refuse_busy
 from milecastle.app.threads.children import child_key
 from milecastle.app.threads.closing import before_input
 from milecastle.app.threads.log import Threads, interrupts_at, recorded
+from milecastle.app.threads.messages import arrived_waits, look, send_message, still_unread
 from milecastle.app.threads.migrating import BroughtOver, bring_over
 from milecastle.app.threads.tagging import change_tags
 from milecastle.codec.deltas import Operations
@@ -52,19 +54,20 @@ from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position, fresh_position
 from milecastle.engine.records import attempts_at
 from milecastle.engine.renaming import task_renamed
-from milecastle.engine.status import thread_info, waits_at
-from milecastle.engine.waiting import open_interrupts
+from milecastle.engine.status import NOTHING, thread_info, waits_at
+from milecastle.engine.waiting import has_work, open_interrupts, passed_deadlines
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
 from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import Entry, Source, to_datetime
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import SUBGRAPH, ThreadKey, refuse_subgraph
 from milecastle.model.manifest import START
 from milecastle.model.reducers import LAST, SET
 from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
-from milecastle.ports.store import Chain, Store
+from milecastle.ports.mailbox import Sent
+from milecastle.ports.store import Batch, Chain, Store
 
 __all__ = [
     "MakePlan",
@@ -146,7 +149,8 @@ class Start(msgspec.Struct):
             )
         over = bring_over(threads, key, chain)
         info = thread_info(entry, previous, waits_at(over.position.reserved))
-        if _is_waiting(info, threads.clock.now()):
+        arrived, timed_out = self._ended_waits(over.position)
+        if _is_waiting(info, threads.clock.now()) and not (arrived or timed_out):
             resting = rest_at(over.position, info.status, info.wake_at)
             return self._ended(over.position, previous.run_id, resting)
         return self._resumed(over, previous)
@@ -345,20 +349,26 @@ class Start(msgspec.Struct):
             threads.refuse_foreign(previous)
         answers = match_answers(key.thread, position, given.renamed(over.renames)) if given else {}
         released = over.released if not answers else ()
-        if not answers and not released:
+        arrived, timed_out = self._ended_waits(position, answers)
+        if not (answers or released or arrived or timed_out):
             if not call.is_claimed:  # then the store has compared the time with its own clock
                 _refuse_sleeping(threads, key, previous, position)
-            refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
+            elif (resting := self._still_waits(over, previous)) is not None:
+                return resting
+            if previous.status != "running" or not waits_at(position.reserved).topics:
+                # otherwise a message it received is gone, and it stops again
+                refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
         is_unsafe = previous.status == "running" or (
             previous.status == "queued" and not call.is_claimed  # a worker may have begun with it
         )
         opening: Source | None = "takeover" if over.note or is_unsafe else None
-        opening = "answer" if answers else opening
+        opening = "answer" if answers or timed_out else opening
         if over.changed:
             opening = "update"
         if call.queues:
             opening = opening or "takeover"
         how: dict[str, Any] = {"opening": opening, "answers": answers, "released": released}
+        how |= {"arrived": arrived, "timed_out": timed_out}
         if previous.status in ("queued", "interrupted", "sleeping"):
             record = msgspec.structs.replace(
                 previous,
@@ -378,6 +388,32 @@ class Start(msgspec.Struct):
             attempt = attempts_at(position.step, position.results)
             plan.journal.supersede(previous, position.next, attempt)
         return plan
+
+    def _ended_waits(
+        self, position: Position, answers: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[frozenset[str], Mapping[str, int]]:
+        """The waits that a message has ended, and those whose deadlines have passed."""
+        if waits_at(position.reserved) is NOTHING:
+            return frozenset(), {}
+        arrived = arrived_waits(self.threads.store, self.key, position)
+        now = self.threads.clock.now()
+        return arrived, passed_deadlines(position.reserved, now, {*arrived, *answers})
+
+    def _still_waits(self, over: BroughtOver, previous: RunRecord) -> RunPlan | None:
+        """Release a thread that was due for a message that is gone; ``None`` if it has work."""
+        threads, position, entry = self.threads, over.position, over.position.entry
+        waits = waits_at(position.reserved)
+        if not waits.topics or entry is None or over.changed or self.call.assignment is None:
+            return None
+        if previous.status not in ("sleeping", "interrupted"):
+            return None
+        if has_work(threads.graph, position, threads.clock.now()):
+            return None
+        info = thread_info(entry, previous, waits)
+        row = self.call.assignment.line(info, None)
+        threads.store.commit(Batch(key=self.key, head=entry.seq, head_id=entry.id, thread=row))
+        resting = rest_at(position, info.status, info.wake_at)
+        return self._ended(position, previous.run_id, resting)
 
     def _plan(
         self,
@@ -414,6 +450,11 @@ class Start(msgspec.Struct):
             journal.restart()
         if (over.changed and not over.renames) or head:
             threads.close_children(record.key)
+        if position.results:
+            rows = still_unread(threads.store, record.key, position.results)
+            position = msgspec.structs.replace(position, results=rows)
+        how["look"] = partial(look, threads.store, codec, record.key)
+        how["send"] = partial(_send_from, threads, record.key)
         plan = self.make(
             position=at or position,
             run_id=record.run_id,
@@ -570,6 +611,7 @@ def _ends(entry: Entry, run: RunRecord) -> bool:
 
 def _is_waiting(info: ThreadInfo, now: int) -> bool:
     asleep = info.wake_at is not None and info.wake_at > now
+    asleep = asleep or (info.wake_at is None and bool(info.waiting_topics))
     return info.status == "interrupted" or (info.status == "sleeping" and asleep)
 
 
@@ -617,7 +659,17 @@ def _rows(threads: Threads, journal: Journal) -> Mapping[str, Mapping[str, Any]]
     head = chain.entries[-1].seq if chain is not None else 0
     if chain is None or head != expected:
         raise Conflict(tenant=key.tenant, thread=key.thread, expected=expected + 1, head=head)
-    return threads.restore(chain).results
+    return still_unread(threads.store, key, threads.restore(chain).results)
+
+
+def _send_from(
+    threads: Threads, sender: ThreadKey, thread: str, value: Any, topic: str, name: str
+) -> Sent:
+    """Send a task's message to a thread of its tenant; ``name`` identifies the message."""
+    refuse_subgraph(thread)
+    to = ThreadKey(sender.tenant, thread)
+    by = sender.thread.partition(SUBGRAPH)[0]
+    return send_message(threads.unbound, to, value, topic, by=by, task=name)
 
 
 def _new_record(

@@ -136,8 +136,10 @@ def has_stopped(threads: Threads, key: ThreadKey) -> bool:
     info = threads.store.thread(key)
     if info is None:
         raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
-    if info.worker or info.status in ("queued", "running", "sleeping"):
+    if info.worker or info.status in ("queued", "running"):
         return False
+    if info.status == "sleeping":  # a message has to be sent, as an answer has to be given
+        return bool(info.waiting_topics) and info.due_at in (None, info.wake_at)
     if info.status in ("failed", "completed", "cancelled") and info.due_at is not None:
         return False  # it is to be retried, or the next input waits
     if info.status == "cancelled":

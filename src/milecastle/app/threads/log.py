@@ -30,7 +30,11 @@ from milecastle.engine.assignment import kept_in_lane
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.engine.renaming import under_new_names
-from milecastle.engine.reserved_channels import branched, without_children
+from milecastle.engine.reserved_channels import (
+    branched,
+    with_no_messages,
+    without_children,
+)
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused, ThreadNotFound
 from milecastle.graph.comparison import Renames
@@ -130,6 +134,11 @@ class Threads:
         if chain is not None:
             bound.codec.unseal_last(chain.entries)
         return bound
+
+    @property
+    def unbound(self) -> Threads:
+        """The same without a thread's key: for other threads."""
+        return self._unbound
 
     def below(self, graph: CompiledGraph) -> Threads:
         """A subgraph's threads, with the same migrations; its codec is built once."""
@@ -318,9 +327,8 @@ class Threads:
         tags = tags_at(self.store, key)
         journal.tags = TagChange(add=tags) if tags else None
         note = f"from seq {entry.seq} of thread '{key.thread}'"
-        standing = Position(
-            values=position.values, entry=entry, reserved=branched(position.reserved)
-        )
+        reserved = with_no_messages(branched(position.reserved))
+        standing = Position(values=position.values, entry=entry, reserved=reserved)
         return self._commit(journal, standing, "fork", note)
 
     def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Chain]:

@@ -6,12 +6,16 @@ run in progress does not notice it before it receives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from milecastle.app.threads.log import Threads
 from milecastle.codec.answers import read_message
+from milecastle.codec.deltas import LogCodec
 from milecastle.codec.messages import open_message, seal_message
+from milecastle.engine.position import Position
+from milecastle.engine.tasks import held_messages, is_received_row
+from milecastle.engine.waiting import each_wait, is_decided
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, check_name
 from milecastle.model.message import Message, check_topic
@@ -19,10 +23,22 @@ from milecastle.ports.mailbox import Mailbox, Sent, refuse_no_thread
 from milecastle.ports.store import Store
 from milecastle.support.printable import quoted
 
-__all__ = ["discard_message", "require_mailbox", "send_message", "unread_messages"]
+__all__ = [
+    "arrived_waits",
+    "discard_message",
+    "look",
+    "require_mailbox",
+    "send_message",
+    "still_unread",
+    "unread_messages",
+]
 
 _KEY_MARK: Final = b"\xc1message:"
-"""Prefix of a message's key before it is digested: no other digest has it."""
+_TASK_MARK: Final = b"\xc1sent by:"
+"""Prefixes of a message's key before it is digested: a caller's, and a task's."""
+
+_AT_ONCE: Final = 16
+"""How many messages a run reads at a time."""
 
 
 def require_mailbox(store: Store) -> Mailbox:
@@ -42,8 +58,9 @@ def send_message(
     *,
     key: str | None = None,
     by: str | None = None,
+    task: str | None = None,
 ) -> Sent:
-    """Store a message. ``key`` makes the call repeatable: the second one writes nothing."""
+    """Store a message. The second with the same ``key``, or from the same ``task``, is not."""
     mailbox = require_mailbox(threads.store)
     check_topic(topic)
     for what, name in (("message's key", key), ("sender's name", by)):
@@ -53,7 +70,12 @@ def send_message(
     codec = threads.codec.for_thread(thread)
     if (wanted := threads.graph.topics.get(topic)) is not None:
         value = read_message(value, wanted, f"a message of topic {quoted(topic)}")
-    mark = threads.clock.new_id() if key is None else codec.digest(_KEY_MARK + key.encode())
+    if task is not None:
+        mark = codec.digest(_TASK_MARK + task.encode())
+    elif key is not None:
+        mark = codec.digest(_KEY_MARK + key.encode())
+    else:
+        mark = threads.clock.new_id()
     payload = seal_message(codec, topic, mark, value, key=key, by=by)
     return mailbox.send(thread, topic, mark, payload)
 
@@ -83,3 +105,51 @@ def unread_messages(threads: Threads, key: ThreadKey, topic: str | None) -> Sequ
 
 def discard_message(threads: Threads, key: ThreadKey, number: int) -> bool:
     return require_mailbox(threads.store).discard(key, number)
+
+
+def look(store: Store, codec: LogCodec, key: ThreadKey, topic: str, after: int) -> list[Message]:
+    """Unread messages for a run; ``codec`` is the thread's."""
+    found = require_mailbox(store).unread(key, topic=topic, after=after, limit=_AT_ONCE)
+    return [open_message(codec, one) for one in found]
+
+
+def arrived_waits(store: Store, key: ThreadKey, position: Position) -> frozenset[str]:
+    """Labels of the waits that a message has ended: one that no finished task received."""
+    topics = {
+        (topic, seen): None
+        for label, wait in each_wait(position.reserved)
+        if not is_decided(position.reserved, label)
+        for topic, seen in wait.topics
+    }
+    if not topics:
+        return frozenset()
+    mailbox, held = require_mailbox(store), held_messages(position.results)
+    arrived = {
+        (topic, seen)
+        for topic, seen in topics
+        if any(
+            one.number not in held
+            for one in mailbox.unread(key, topic=topic, after=seen, limit=len(held) + 1)
+        )
+    }
+    return frozenset(
+        label
+        for label, wait in each_wait(position.reserved)
+        if any((topic, seen) in arrived for topic, seen in wait.topics)
+    )
+
+
+def still_unread(
+    store: Store, key: ThreadKey, rows: Mapping[str, dict[str, Any]]
+) -> Mapping[str, dict[str, Any]]:
+    """The rows of a step's tasks, without messages that were discarded since."""
+    if not (held := held_messages(rows)):
+        return rows
+    found = require_mailbox(store).unread(key, after=min(held) - 1)
+    unread = {one.number for one in found}
+    return {
+        row: {"value": [number for number in kept["value"] if number in unread]}
+        if is_received_row(row)
+        else kept
+        for row, kept in rows.items()
+    }

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.app.emitting import Mailbox, feed_of
+from milecastle.app.emitting import EmittedQueue, feed_of
 from milecastle.app.results import Snapshot
 from milecastle.app.threads.children import children_of
 from milecastle.app.threads.log import At, Threads, interrupts_at
@@ -232,7 +232,7 @@ class _Follower:
         self._next_look = monotonic()
         self._values: dict[str, Any] | None = None
         self._codec: LogCodec | None = None
-        self._mailbox: Mailbox | None = None
+        self._mailbox: EmittedQueue | None = None
         self._heard = 0.0
         self._rested: float | None = None
         self._seen: str | None = None
@@ -243,7 +243,7 @@ class _Follower:
 
     def listen(self, wake: Callable[[], None]) -> None:
         key, threads = self._key, self._threads
-        mailbox = self._mailbox = Mailbox(key, threads.codec.for_thread(key), wake)
+        mailbox = self._mailbox = EmittedQueue(key, threads.codec.for_thread(key), wake)
         self.end = feed_of(threads.store).subscribe(key, mailbox.put)
 
     def take(self) -> list[Event]:

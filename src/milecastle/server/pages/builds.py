@@ -14,7 +14,7 @@ from milecastle.builds.workspace import Workspace
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode, RunRecord
-from milecastle.server.documents import Message
+from milecastle.server.documents import HttpDocument
 from milecastle.server.graphs import served
 from milecastle.server.pages.rendering import BYTES, fitting, shown_size
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
@@ -28,14 +28,14 @@ _LOOKED_AT: Final = 300
 """Rows of a page, and how many runs are looked at for it."""
 
 
-class BuildsQuery(Message, frozen=True):
+class BuildsQuery(HttpDocument, frozen=True):
     """Graph to list, and the run after which older ones begin."""
 
     graph: str | None = None
     after: str | None = None
 
 
-class PlanQuery(Message, frozen=True):
+class PlanQuery(HttpDocument, frozen=True):
     mode: Mode = "incremental"
 
 

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
+from milecastle.server.documents import HttpDocument, InboxDocument, InboxLine, InboxQuery
 from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
 from milecastle.server.pages.schema_forms import (
@@ -42,7 +42,7 @@ _LONGEST: Final = 2000
 """The bytes that a page may take, and the characters of a text that are shown."""
 
 
-class InboxPageQuery(Message, frozen=True):
+class InboxPageQuery(HttpDocument, frozen=True):
     graph: str | None = None
     after: str | None = None
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from milecastle.server.documents import Message
+from milecastle.server.documents import HttpDocument
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.request import ApiRequest
@@ -17,14 +17,14 @@ _OWN: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 """A path of this server: not ``//host``, and nothing that a browser takes for it."""
 
 
-class LoginForm(Message, frozen=True):
+class LoginForm(HttpDocument, frozen=True):
     """``next`` is the path to show afterwards."""
 
     token: str
     next: str = "/"
 
 
-class LogoutForm(Message, frozen=True): ...
+class LogoutForm(HttpDocument, frozen=True): ...
 
 
 @WebPage("GET", "/login", None)

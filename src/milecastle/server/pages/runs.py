@@ -14,7 +14,7 @@ from milecastle.fleet.bulk import CHANGEABLE, BulkAction, job_key
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.server import limits
-from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
+from milecastle.server.documents import BulkRequest, CurrentStatus, HttpDocument, RunsQuery
 from milecastle.server.identity import TokenScope
 from milecastle.server.jobs import job_document, submit_job
 from milecastle.server.pages.forms import named
@@ -36,13 +36,13 @@ SCOPES: Final[dict[BulkAction, TokenScope]] = {"retry": "run", "cancel": "run", 
 """What can be done to all runs of a status, and with which scope."""
 
 
-class RunsPageQuery(Message, frozen=True):
+class RunsPageQuery(HttpDocument, frozen=True):
     status: str = "failed"
     graph: str | None = None
     after: str | None = None
 
 
-class BulkForm(Message, frozen=True):
+class BulkForm(HttpDocument, frozen=True):
     """Runs to change; ``confirmed`` is set by the confirmation page."""
 
     status: str

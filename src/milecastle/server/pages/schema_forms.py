@@ -26,7 +26,7 @@ import msgspec.json
 
 from milecastle.codec.answers import check_answer
 from milecastle.errors import InvalidAnswer
-from milecastle.server.documents import Message
+from milecastle.server.documents import HttpDocument
 from milecastle.server.pages.forms import named
 from milecastle.support.printable import path_segment, printable
 from milecastle.views.values import as_json
@@ -41,7 +41,7 @@ _SHORT: Final = 200
 _SIMPLE: Final = ("boolean", "string", "number", "integer")
 
 
-class SchemaForm(Message, frozen=True):
+class SchemaForm(HttpDocument, frozen=True):
     """Data sent by such a form. Forms with more fields extend it."""
 
     field: tuple[str, ...] = ()

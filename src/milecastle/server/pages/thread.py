@@ -30,7 +30,7 @@ from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
-from milecastle.server.documents import Message
+from milecastle.server.documents import HttpDocument
 from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
 from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.schema_forms import FormField, form_fields
@@ -58,7 +58,7 @@ _BRANCHES, _CHILDREN, _NODES = 40, 20, 100
 _LOOKS: Final = 10
 
 
-class ThreadPageQuery(Message, frozen=True):
+class ThreadPageQuery(HttpDocument, frozen=True):
     """``at`` is a checkpoint's seq or id; without it, the head, updated live."""
 
     at: str | None = None

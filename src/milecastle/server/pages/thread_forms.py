@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey
-from milecastle.server.documents import ForkRequest, Message, TagRequest, UpdateRequest
+from milecastle.server.documents import ForkRequest, HttpDocument, TagRequest, UpdateRequest
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
 from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
@@ -39,21 +39,21 @@ class AnswerForm(SchemaForm, frozen=True, kw_only=True):
     question: str
 
 
-class ForkForm(Message, frozen=True):
+class ForkForm(HttpDocument, frozen=True):
     """Seq to fork at; ``as_thread`` is empty for a branch in the same thread."""
 
     at: int
     as_thread: str = ""
 
 
-class TagForm(Message, frozen=True):
+class TagForm(HttpDocument, frozen=True):
     """A tag to add, unless empty, and tags to remove."""
 
     add: str = ""
     remove: tuple[str, ...] = ()
 
 
-class UpdateForm(Message, frozen=True):
+class UpdateForm(HttpDocument, frozen=True):
     update: str
     at: int = 0
 

@@ -11,7 +11,7 @@ import msgspec
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server import limits
-from milecastle.server.documents import ListedStatus, Message
+from milecastle.server.documents import HttpDocument, ListedStatus
 from milecastle.server.identity import TokenScope
 from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
 from milecastle.server.pages.graphs import start_values
@@ -28,7 +28,7 @@ from milecastle.views.listing import ThreadPage, thread_page
 _ROWS: Final = 100
 
 
-class ThreadsPageQuery(Message, frozen=True):
+class ThreadsPageQuery(HttpDocument, frozen=True):
     status: str | None = None
     graph: str | None = None
     tag: str | None = None
@@ -36,7 +36,7 @@ class ThreadsPageQuery(Message, frozen=True):
     after: str | None = None
 
 
-class ActionForm(Message, frozen=True):
+class ActionForm(HttpDocument, frozen=True):
     """Selected threads; ``confirmed`` is set by the confirmation page."""
 
     thread: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from milecastle.server.documents import Message, PageSize
+from milecastle.server.documents import HttpDocument, PageSize
 from milecastle.support.prepared import prepared
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
@@ -20,7 +20,7 @@ Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 NoMetadata = Annotated[dict[str, Any], msgspec.Meta(max_length=0)]
 
 
-class SdkCheckpoint(Message, frozen=True):
+class SdkCheckpoint(HttpDocument, frozen=True):
     """A checkpoint's place; subgraph checkpoints, which have a namespace, are not served."""
 
     thread_id: str | None = None
@@ -29,7 +29,7 @@ class SdkCheckpoint(Message, frozen=True):
     checkpoint_map: dict[str, Any] | None = None
 
 
-class SdkCommand(Message, frozen=True):
+class SdkCommand(HttpDocument, frozen=True):
     """Continue a waiting run: with an answer, or not at all (``goto`` the end)."""
 
     resume: Any = msgspec.UNSET
@@ -37,7 +37,7 @@ class SdkCommand(Message, frozen=True):
 
 
 @prepared
-class RunInput(Message, frozen=True):
+class RunInput(HttpDocument, frozen=True):
     assistant_id: str
     input: dict[str, Any] | None = None
     command: SdkCommand | None = None
@@ -63,14 +63,14 @@ class RunInput(Message, frozen=True):
     langsmith_tracer: Any = None
 
 
-class ThreadMetadata(Message, frozen=True):
+class ThreadMetadata(HttpDocument, frozen=True):
     """The thread's graph; other metadata is not stored."""
 
     graph_id: str | None = None
     assistant_id: str | None = None
 
 
-class ThreadInput(Message, frozen=True):
+class ThreadInput(HttpDocument, frozen=True):
     """A thread to create. Nothing is stored before its first run."""
 
     thread_id: str | None = None
@@ -78,7 +78,7 @@ class ThreadInput(Message, frozen=True):
     if_exists: Literal["raise", "do_nothing"] | None = None
 
 
-class SearchRequest(Message, frozen=True):
+class SearchRequest(HttpDocument, frozen=True):
     """Threads to list, most recently changed first."""
 
     metadata: ThreadMetadata | None = None
@@ -91,26 +91,26 @@ class SearchRequest(Message, frozen=True):
     select: Any = None
 
 
-class HistoryRequest(Message, frozen=True):
+class HistoryRequest(HttpDocument, frozen=True):
     limit: PageSize = 10
     before: str | SdkCheckpoint | None = None
     checkpoint: SdkCheckpoint | None = None
     select: Any = None
 
 
-class CheckpointRequest(Message, frozen=True):
+class CheckpointRequest(HttpDocument, frozen=True):
     checkpoint: SdkCheckpoint
     subgraphs: bool = False
     select: Any = None
 
 
-class StateUpdate(Message, frozen=True):
+class StateUpdate(HttpDocument, frozen=True):
     values: dict[str, Any] | None
     checkpoint: SdkCheckpoint | None = None
     checkpoint_id: str | None = None
 
 
-class AssistantsRequest(Message, frozen=True):
+class AssistantsRequest(HttpDocument, frozen=True):
     graph_id: str | None = None
     name: str | None = None
     limit: PageSize = 10
@@ -121,20 +121,20 @@ class AssistantsRequest(Message, frozen=True):
     select: Any = None
 
 
-class StateQuery(Message, frozen=True):
+class StateQuery(HttpDocument, frozen=True):
     """Subgraphs are not shown."""
 
     subgraphs: bool = False
     select: tuple[str, ...] = ()
 
 
-class GraphQuery(Message, frozen=True):
+class GraphQuery(HttpDocument, frozen=True):
     """Subgraphs are not drawn."""
 
     xray: str | None = None
 
 
-class ListRunsQuery(Message, frozen=True):
+class ListRunsQuery(HttpDocument, frozen=True):
     """Runs to list, newest first."""
 
     limit: PageSize = 10
@@ -143,21 +143,21 @@ class ListRunsQuery(Message, frozen=True):
     select: tuple[str, ...] = ()
 
 
-class JoinQuery(Message, frozen=True):
+class JoinQuery(HttpDocument, frozen=True):
     """Stream modes, as a repeated parameter."""
 
     stream_mode: tuple[str, ...] = ()
     cancel_on_disconnect: bool = False
 
 
-class CancelRunQuery(Message, frozen=True):
+class CancelRunQuery(HttpDocument, frozen=True):
     """A cancelled run is kept."""
 
     wait: bool = False
     action: Literal["interrupt"] = "interrupt"
 
 
-class SdkInterrupt(Message, frozen=True, omit_defaults=True):
+class SdkInterrupt(HttpDocument, frozen=True, omit_defaults=True):
     """An open question; ``response_schema`` describes its answer, if known."""
 
     id: str
@@ -165,7 +165,7 @@ class SdkInterrupt(Message, frozen=True, omit_defaults=True):
     response_schema: dict[str, Any] | None = None
 
 
-class ThreadTask(Message, frozen=True):
+class ThreadTask(HttpDocument, frozen=True):
     """A next or waiting node."""
 
     id: str
@@ -177,7 +177,7 @@ class ThreadTask(Message, frozen=True):
     result: None = None
 
 
-class ThreadState(Message, frozen=True):
+class ThreadState(HttpDocument, frozen=True):
     values: dict[str, Any]
     next: tuple[str, ...]
     checkpoint: SdkCheckpoint
@@ -188,7 +188,7 @@ class ThreadState(Message, frozen=True):
     interrupts: tuple[SdkInterrupt, ...]
 
 
-class SdkThread(Message, frozen=True):
+class SdkThread(HttpDocument, frozen=True):
     thread_id: str
     created_at: str
     updated_at: str
@@ -198,7 +198,7 @@ class SdkThread(Message, frozen=True):
     interrupts: dict[str, tuple[SdkInterrupt, ...]]
 
 
-class SdkRun(Message, frozen=True):
+class SdkRun(HttpDocument, frozen=True):
     run_id: str
     thread_id: str
     assistant_id: str
@@ -209,7 +209,7 @@ class SdkRun(Message, frozen=True):
     multitask_strategy: Strategy
 
 
-class Assistant(Message, frozen=True):
+class Assistant(HttpDocument, frozen=True):
     """A graph. It has no history: its version is 1."""
 
     assistant_id: str

@@ -1,0 +1,116 @@
+"""Messages that tasks of the current step have received.
+
+Rules:
+
+- Receiving writes nothing. The commit of the step consumes what its tasks received, so a task that
+  runs again receives the same: the oldest messages of its topics that no other task has.
+- A finished task's messages are in a row beside its outcome, and belong to it when the rest of the
+  step runs again.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from milecastle.model.message import Message
+from milecastle.model.task import RunTask
+
+__all__ = ["ReadUnread", "Received"]
+
+ReadUnread = Callable[[str, int], Sequence[Message]]
+"""Some unread messages of a topic above a number, oldest first; empty if there are none."""
+
+_number = attrgetter("number")
+
+
+class Received(msgspec.Struct, eq=False):
+    """The step's messages by task. ``is_used`` is false until a task has received one."""
+
+    _look: ReadUnread | None
+    is_used: bool = False
+    _free: dict[str, list[Message]] = {}
+    _last: dict[str, int] = {}
+    _given: dict[str, tuple[int, list[Message]]] = {}
+    _held: set[int] = set()
+    _applied: list[int] = []
+    _lock: Any = msgspec.field(default_factory=Lock)
+
+    def next(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        """The oldest message of these topics for a task; ``None`` if there is none now."""
+        with self._lock:
+            attempt, own = self._given.get(task.id, (0, []))
+            if attempt != task.attempt:
+                self._release(task.id)
+                own = []
+            for topic in topics:
+                if not self._free.get(topic):
+                    self._load(topic)
+            found = [self._free[topic][0] for topic in topics if self._free[topic]]
+            if not found:
+                return None
+            message = min(found, key=_number)
+            self._free[message.topic].pop(0)
+            own.append(message)
+            self._given[task.id] = (task.attempt, own)
+            self.is_used = True
+            return message
+
+    def _load(self, topic: str) -> None:
+        if self._look is None:
+            return
+        known = self._free.setdefault(topic, [])
+        while not known and (found := self._look(topic, self._last.get(topic, 0))):
+            self._last[topic] = found[-1].number
+            known += [one for one in found if one.number not in self._held]
+
+    def load(self, topics: Sequence[str]) -> None:
+        """Read the topics that no task of this run has read."""
+        with self._lock:
+            for topic in topics:
+                if topic not in self._free:
+                    self._load(topic)
+
+    def release(self, task: str) -> None:
+        """Let other tasks have the messages of one that failed."""
+        with self._lock:
+            self._release(task)
+
+    def _release(self, task: str) -> None:
+        for message in self._given.pop(task, (0, []))[1]:
+            insort(self._free[message.topic], message, key=_number)
+
+    def of(self, task: str) -> list[int]:
+        return [message.number for message in self._given.get(task, (0, []))[1]]
+
+    def hold(self, numbers: Sequence[int]) -> None:
+        """A finished task received these before the run was interrupted."""
+        self._held.update(numbers)
+        self.is_used = self.is_used or bool(numbers)
+
+    def seen(self, topic: str, known: int) -> int:
+        """The number above which a message of a topic resumes a task that waits for it.
+
+        Messages that other tasks received do not. ``known`` is for topics this run has not read.
+        """
+        free = self._free.get(topic)
+        if free:
+            return free[0].number - 1
+        return max(self._last.get(topic, 0), known if free is None else 0)
+
+    def apply(self) -> None:
+        """The step has ended: the next commit consumes its messages."""
+        self._applied += [one.number for _, own in self._given.values() for one in own]
+        self._applied += self._held
+        self._given, self._held = {}, set()
+
+    def take(self) -> tuple[int, ...]:
+        """The messages that the next commit consumes."""
+        numbers, self._applied = tuple(sorted(self._applied)), []
+        self.is_used = bool(self._given or self._held)
+        return numbers
