@@ -54,6 +54,7 @@ from milecastle.model.policies import (
 from milecastle.model.reducers import (
     add,
     append,
+    inbox,
     initial,
     last,
     maximum,
@@ -128,6 +129,7 @@ __all__ = [
     "copy_threads",
     "current",
     "draw_trace",
+    "inbox",
     "initial",
     "interrupt",
     "last",

@@ -79,6 +79,7 @@ EXPORTED: dict[str, list[str]] = {
         "copy_threads",
         "current",
         "draw_trace",
+        "inbox",
         "initial",
         "interrupt",
         "last",

@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import is_
 from typing import Any, Protocol
 
@@ -87,7 +87,7 @@ class Journal:
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
     ``encoded`` is the run's input, to be used if its first entry contains just that.
     ``tags`` are those its thread gets with the first; ``unless`` is the digest its batch
-    has as ``Batch.unless``.
+    has as ``Batch.unless``. ``inboxes`` are topics whose messages start another run.
     """
 
     def __init__(
@@ -142,6 +142,7 @@ class Journal:
         self.dequeues: str | None = None
         self.tags: TagChange | None = None
         self.unless: str | None = None
+        self.inboxes: Collection[str] = ()
 
     def note(self, operations: Operations) -> None:
         self._pending = self._pending + operations if self._pending else operations
@@ -244,7 +245,7 @@ class Journal:
         return batch
 
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:
-        info = thread_info(entry, self.record, waits)
+        info = thread_info(entry, self.record, waits, self.inboxes)
         return self.assignment.line(info, self._retry_at) if self.assignment else info
 
     def mark(self, at: Standing) -> Batch:

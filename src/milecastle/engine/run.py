@@ -67,6 +67,7 @@ class Run(RunState):
         super().__init__(plan)
         self._services = services
         self._apply = apply_guarded if self.schema.is_guarded else apply_update
+        self._inboxes = {} if plan.path or plan.journal is None else self.schema.inboxes
         self._skip_interrupt = plan.update is None and plan.position.was_seen
         self._at_rest = False
         self._merged: tuple[int, Mapping[str, Update]] = (0, {})
@@ -117,6 +118,11 @@ class Run(RunState):
             yield from self.run_events.opening(progress.next)
         if plan.update is not None:
             self._take_input(plan.update)
+            if self._inboxes:
+                values, operations = dict(progress.values), list[Any]()
+                yield from self._drain(values, operations)
+                progress.values = values
+                self._note(operations)
             progress.nodes = ()
             if self.run_events:
                 yield self.run_events.created(self.progress.values)
@@ -241,6 +247,8 @@ class Run(RunState):
                     return (yield from self._rest(step.ran, step.waits, [*step.tasks]))
                 changed = self._apply_all(step, values, operations)
                 gotos, again = self._gotos(step, advance), False
+            if self._inboxes:
+                changed = (yield from self._drain(values, operations)) or changed
             guard.version += changed
             progress.step, progress.values = progress.step + 1, values
             if journal is not None and operations:
@@ -253,6 +261,16 @@ class Run(RunState):
             else:
                 yield from advance.after(names, "step", gotos)
         return (yield from self._complete())
+
+    def _drain(
+        self, values: dict[str, Any], operations: Operations | None
+    ) -> Generator[Effect, Any, bool]:
+        """Apply the messages that came for the state's inboxes; the step's commit consumes them."""
+        found = yield Recall(partial(self.received.drain, [*self._inboxes]))
+        for message in found:
+            update = prepared(self.schema, {self._inboxes[message.topic]: [message.value]})
+            self._apply(self.schema, values, f"inbox '{message.topic}'", update, operations)
+        return bool(found)
 
     def _begin_step(self, names: tuple[str, ...]) -> Step:
         tasks = tasks_of(self.graph, names, self.progress.reserved.get(SENDS))

@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import msgspec.structs
@@ -57,8 +58,14 @@ def waits_at(reserved: Reserved) -> Waits:
     return Waits(len(questions), sum(questions), times, tuple(topics))
 
 
-def thread_info(head: Entry, run: RunRecord, waits: Waits) -> ThreadInfo:
+def thread_info(
+    head: Entry, run: RunRecord, waits: Waits, inboxes: Collection[str] = ()
+) -> ThreadInfo:
+    """The index row. A completed thread waits for messages to its ``inboxes``."""
     status, wake_at, questions = _status(head, run, waits)
+    topics = waits.topics if status in ("interrupted", "sleeping") else ()
+    if inboxes and status == "completed":
+        topics = tuple((topic, 0) for topic in inboxes)
     return ThreadInfo(
         key=run.key,
         status=status,
@@ -68,7 +75,7 @@ def thread_info(head: Entry, run: RunRecord, waits: Waits) -> ThreadInfo:
         ended_at=run.ended_at,
         wake_at=wake_at,
         questions=questions,
-        waiting_topics=waits.topics if status in ("interrupted", "sleeping") else (),
+        waiting_topics=topics,
     )
 
 

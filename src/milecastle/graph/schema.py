@@ -85,6 +85,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     default: Callable[[], Any] | None = None
     classes: tuple[type, ...] | None = None
     former: tuple[str, ...] = ()
+    inbox: str | None = None
 
     @property
     def held_classes(self) -> tuple[type, ...] | None:
@@ -127,7 +128,7 @@ class StateSchema(msgspec.Struct, frozen=True):
     ``is_guarded`` says constructing a state runs user code, which may refuse it. ``prepares``
     are the channels whose reducers complete updates before they are stored. ``input`` declares the
     required input, and ``output`` the keys a result shows. Neither is part of the manifest: a
-    paused thread is past its input.
+    paused thread is past its input. ``inboxes`` are channels by the topics of their messages.
     """
 
     state_type: Any
@@ -138,6 +139,7 @@ class StateSchema(msgspec.Struct, frozen=True):
     prepares: tuple[str, ...] = ()
     input: InputSchema | None = None
     output: tuple[str, ...] | None = None
+    inboxes: Mapping[str, str] = {}
 
     def initial(self) -> dict[str, Any]:
         return {name: make() for name, make in self.defaults.items()} if self.defaults else {}
@@ -223,6 +225,9 @@ def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
         MappingProxyType(defaults),
         runs_code(state_type, form),
         tuple(name for name, channel in channels.items() if channel.reducer.prepare is not None),
+        inboxes=MappingProxyType(
+            {channel.inbox: name for name, channel in channels.items() if channel.inbox is not None}
+        ),
     )
 
 
@@ -244,4 +249,5 @@ def _channel(field: Field) -> Channel:
         default=default,
         classes=fitting_classes(field.annotation) if field.reducer is LAST else None,
         former=field.former,
+        inbox=field.inbox,
     )

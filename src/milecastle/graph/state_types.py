@@ -34,6 +34,7 @@ from milecastle.model.manifest import ChannelInfo, TypeInfo, TypeKind
 from milecastle.model.reducers import (
     LAST,
     FormerNames,
+    Inbox,
     Initial,
     Reducer,
     builtin_reducer,
@@ -171,6 +172,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
     default: Callable[[], Any] | None = None
     former: tuple[str, ...] = ()
+    inbox: str | None = None
 
 
 def read_fields(state_type: Any, local_names: Mapping[str, Any]) -> tuple[Form, list[Field]]:
@@ -218,6 +220,7 @@ def _typed_dict(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Fie
             required=name in state_type.__required_keys__ if marked is None else marked,
             default=starts[0] if starts else None,
             former=_former(hint),
+            inbox=_inbox(hint),
         )
 
 
@@ -271,12 +274,17 @@ def _pydantic(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Field
             reducer=reducer,
             default=default,
             former=_former(hint),
+            inbox=_inbox(hint),
         )
 
 
 def _former(hint: Any) -> tuple[str, ...]:
     extras = peeled(hint)[1]
     return tuple(name for one in extras if isinstance(one, FormerNames) for name in one.names)
+
+
+def _inbox(hint: Any) -> str | None:
+    return next((one.topic for one in peeled(hint)[1] if isinstance(one, Inbox)), None)
 
 
 def _pydantic_default(name: str, field: Any) -> Callable[[], Any]:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from milecastle.model.message import check_topic
+
 SET: Final = 0
 """The code of a plain overwrite in a log. The codes of ``BUILTIN`` are on disk: never renumber."""
 
@@ -186,6 +188,23 @@ class FormerNames(msgspec.Struct, frozen=True):
     """A channel's former names, in its annotation. See ``renamed_from``."""
 
     names: tuple[str, ...]
+
+
+class Inbox(msgspec.Struct, frozen=True):
+    """The topic whose messages a channel gets, in its annotation. See ``inbox``."""
+
+    topic: str
+
+
+def inbox(topic: str) -> object:
+    """Let a key of the state get the messages of a topic, as they come.
+
+    With ``Annotated[list[str], append, inbox("user")]`` each step ends with the values that were
+    sent to the topic since the last one, before its edges are evaluated. A message that comes as
+    the run ends, or later, starts the next one. The reducer is given a list of one value each.
+    """
+    check_topic(topic)
+    return Inbox(topic)
 
 
 def renamed_from(*names: str) -> object:

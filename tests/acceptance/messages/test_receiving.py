@@ -395,8 +395,9 @@ def test_an_updated_and_a_forked_thread_still_wait(store: Store, run: Runner) ->
     assert row.waiting_topics == (("go", 1),)
     app.fork("t", app.state("t").seq, "branch")
     assert not app.mailbox("branch")
-    for value in (8, 9):
-        app.send("branch", value, "go")
+    app.send("branch", 8, "go")
+    assert run.resume(app, "branch").status == "sleeping"
+    app.send("branch", 9, "go")
     assert run.resume(app, "branch").state["log"] == ["updated", 8, 9]
     app.send("t", 2, "go")
     work(app)

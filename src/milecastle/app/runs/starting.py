@@ -41,7 +41,13 @@ from milecastle.app.runs.ownership import current_owner, is_served, refuse_busy
 from milecastle.app.threads.children import child_key
 from milecastle.app.threads.closing import before_input
 from milecastle.app.threads.log import Threads, interrupts_at, recorded
-from milecastle.app.threads.messages import arrived_waits, look, send_message, still_unread
+from milecastle.app.threads.messages import (
+    arrived_waits,
+    look,
+    require_mailbox,
+    send_message,
+    still_unread,
+)
 from milecastle.app.threads.migrating import BroughtOver, bring_over
 from milecastle.app.threads.tagging import change_tags
 from milecastle.codec.deltas import Operations
@@ -170,6 +176,8 @@ class Start(msgspec.Struct):
             plan = self._waiting_input(chain, previous)
             if plan is not None:
                 return plan
+            if has_ended and threads.graph.schema.inboxes:
+                return self._with_messages(chain, previous)
         digest = _answer_digest(threads, given)
         if digest and ANSWERED + digest in previous.metadata:
             position = bring_over(threads, key, chain, accept=call.accept_changes).position
@@ -409,11 +417,26 @@ class Start(msgspec.Struct):
             return None
         if has_work(threads.graph, position, threads.clock.now()):
             return None
-        info = thread_info(entry, previous, waits)
-        row = self.call.assignment.line(info, None)
-        threads.store.commit(Batch(key=self.key, head=entry.seq, head_id=entry.id, thread=row))
-        resting = rest_at(position, info.status, info.wake_at)
-        return self._ended(position, previous.run_id, resting)
+        return self._released(position, entry, thread_info(entry, previous, waits))
+
+    def _with_messages(self, chain: Chain, previous: RunRecord) -> RunPlan:
+        """Start a run with the messages that came for the inboxes of a completed thread."""
+        threads, key, inboxes = self.threads, self.key, self.threads.graph.schema.inboxes
+        over, mailbox = bring_over(threads, key, chain), require_mailbox(threads.store)
+        if any(mailbox.unread(key, topic=topic, limit=1) for topic in inboxes):
+            record = _with_answers_of(previous, _new_record(threads, key, ""))
+            return self._plan(over, record, update={})
+        entry = chain.entries[-1]
+        info = thread_info(entry, previous, NOTHING, inboxes)
+        return self._released(over.position, entry, info)
+
+    def _released(self, position: Position, entry: Entry, info: ThreadInfo) -> RunPlan:
+        """Write the index row of a thread that was due and has nothing to run."""
+        assignment = self.call.assignment
+        row = assignment.line(info, None) if assignment else info
+        batch = Batch(key=self.key, head=entry.seq, head_id=entry.id, thread=row)
+        self.threads.store.commit(batch)
+        return self._ended(position, info.run_id, rest_at(position, info.status, info.wake_at))
 
     def _plan(
         self,
@@ -446,13 +469,12 @@ class Start(msgspec.Struct):
             assignment=self.call.assignment,
         )
         journal.unless = unless
+        if SUBGRAPH not in record.key.thread:
+            journal.inboxes = threads.graph.schema.inboxes
         if over.changed:
             journal.restart()
         if (over.changed and not over.renames) or head:
             threads.close_children(record.key)
-        if position.results:
-            rows = still_unread(threads.store, record.key, position.results)
-            position = msgspec.structs.replace(position, results=rows)
         how["look"] = partial(look, threads.store, codec, record.key)
         how["send"] = partial(_send_from, threads, record.key)
         plan = self.make(

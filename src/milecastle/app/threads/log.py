@@ -286,6 +286,7 @@ class Threads:
         )
         if renamed:
             journal.restart()
+        journal.inboxes = self.graph.schema.inboxes
         supersede_running(self.store, self.codec, journal, head)
         self.close_children(key)
         reserved = branched(position.reserved)

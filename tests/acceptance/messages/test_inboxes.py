@@ -1,0 +1,147 @@
+"""Inboxes: messages join the state at the end of each step, and start a run after the last."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Thread
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from milecastle import (
+    END,
+    App,
+    InvalidRequest,
+    StateGraph,
+    Store,
+    ThreadKey,
+    append,
+    inbox,
+)
+from tests.acceptance.fleet.working import work
+from tests.acceptance.running import Runner
+
+KEY = ThreadKey("default", "t")
+
+
+class Chat(TypedDict):
+    said: Annotated[list[str], append, inbox("user")]
+    answered: Annotated[list[str], append]
+
+
+def chatting(store: Store | None, during: Any = None) -> App[Chat]:
+    """Answers everything that was said, and looks for more at the end of each turn."""
+    graph: StateGraph[Chat] = StateGraph(Chat, name="chat")
+
+    @graph.node
+    def turn(state: Chat) -> dict[str, Any]:
+        if during is not None:
+            during(len(state["answered"]))
+        return {"answered": state["said"][len(state["answered"]) :]}
+
+    def more(state: Chat) -> str:
+        return "turn" if len(state["said"]) > len(state["answered"]) else END
+
+    graph.set_entry_point("turn")
+    graph.add_conditional_edges("turn", more, ["turn", END])
+    return graph.compile(store=store)
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"said": [text], "answered": []}
+
+
+def test_a_message_to_a_running_agent_is_in_its_next_step(store: Store, run: Runner) -> None:
+    """Fails if the inbox is drained after the edges: the loop would end without the message."""
+
+    def during(turn: int) -> None:
+        if turn < 3:
+            app.send("t", f"note {turn}", "user", key=f"n{turn}")
+
+    app = chatting(store, during)
+    result = run.invoke(app, said("hello"), "t")
+    assert result.state["answered"] == ["hello", "note 0", "note 1", "note 2"]
+    assert not app.mailbox("t")
+    assert len(store.runs(KEY)) == 1
+
+
+def test_a_message_after_the_end_starts_a_run(store: Store) -> None:
+    """Fails if the completed thread's row does not wait for the topics of its inboxes."""
+    app = chatting(store)
+    app.submit(said("hello"), "t")
+    work(app)
+    assert app.send("t", "later", "user").status == "completed"
+    app.send("t", "other", "topic")
+    work(app)
+    assert app.wait("t", timeout=30).state["answered"] == ["hello", "later"]
+    assert [one.status for one in store.runs(KEY)] == ["completed", "completed"]
+    assert [one.value for one in app.mailbox("t")] == ["other"]
+    row = store.thread(KEY)
+    assert row is not None
+    assert (row.due_at, row.waiting_topics) == (None, (("user", 0),))
+
+
+def test_a_discarded_message_starts_no_run(store: Store) -> None:
+    app = chatting(store)
+    app.submit(said("hello"), "t")
+    work(app)
+    app.discard("t", app.send("t", "later", "user").number)
+    work(app)
+    row = store.thread(KEY)
+    assert row is not None
+    assert (row.status, row.due_at, row.worker) == ("completed", None, "")
+    assert len(store.runs(KEY)) == 1
+    app.send("t", "again", "user")
+    work(app)
+    assert app.state("t").state["answered"] == ["hello", "again"]
+
+
+def test_messages_that_meet_the_end_of_a_run_are_never_left(store: Store) -> None:
+    """Six messages against a run that ends, ten times. Fails in most rounds if the row of the
+    completed thread does not wait for them.
+    """
+    app = chatting(store)
+    for number in range(10):
+        thread = f"r{number}"
+        app.submit(said("hello"), thread)
+
+        def send(thread: str = thread) -> None:
+            for text in "abcdef":
+                app.send(thread, text, "user")
+
+        sender = Thread(target=send)
+        sender.start()
+        work(app)
+        sender.join()
+        work(app)
+        assert app.state(thread).state["answered"] == ["hello", *"abcdef"]
+        assert not app.mailbox(thread)
+
+
+def test_the_next_input_comes_with_the_messages_before_it(store: Store, run: Runner) -> None:
+    app = chatting(store)
+    run.invoke(app, said("hello"), "t")
+    app.send("t", "between", "user")
+    result = run.invoke(app, {"said": ["next"]}, "t")
+    assert result.state["answered"] == ["hello", "next", "between"]
+    assert not app.mailbox("t")
+
+
+def test_async_senders_are_all_answered(store: Store) -> None:
+    """Twenty messages at once to a busy thread: stored in the order of their numbers."""
+    app = chatting(store)
+    app.submit(said("hello"), "t")
+
+    async def send() -> list[int]:
+        calls = [app.asend("t", f"m{number}", "user") for number in range(20)]
+        return [sent.number for sent in await asyncio.gather(*calls)]
+
+    assert sorted(asyncio.run(send())) == list(range(1, 21))
+    order = [one.value for one in app.mailbox("t")]
+    work(app)
+    assert app.state("t").state["answered"] == ["hello", *order]
+
+
+def test_an_inbox_has_a_valid_topic() -> None:
+    with pytest.raises(InvalidRequest, match="a topic"):
+        inbox("__user")
