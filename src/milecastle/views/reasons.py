@@ -68,6 +68,9 @@ def _of_run(store: Store, info: ThreadInfo, inputs: int) -> Iterator[WhyLine]:
         case "running":
             yield from _running(store, info)
         case _:
+            if info.waiting_topics:
+                topics = " or ".join(quoted(topic) for topic, _ in info.waiting_topics)
+                yield _line("receives", f"it waits for a message of topic {topics}", "send it one")
             if not info.lane and info.wake_at is not None:
                 yield _line("not-due", f"it sleeps until {seconds(moment(info.wake_at))}", "resume")
 

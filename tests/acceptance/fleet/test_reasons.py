@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypedDict
 
 import pytest
 
-from milecastle import END, START, App, StateGraph, Store, ThreadKey, interrupt
+from milecastle import END, START, App, Context, StateGraph, Store, ThreadKey, interrupt
 from milecastle.app.runs.cancelling import hold_lost
 from milecastle.app.runs.submission import require_shared
 from milecastle.errors import ExecutionError, InvalidRequest
+from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit
@@ -67,6 +69,23 @@ def test_a_thread_without_a_worker_or_with_one_of_another_version(app: App[State
     _beat(app)
     assert "a worker is about to claim it" in _why(app)["due"]
     assert fleet_troubles(require_shared(app.store)) == []
+
+
+def test_a_thread_that_waits_for_a_message(store: Store) -> None:
+    """Nothing said what a thread waits for that receives."""
+
+    def pay(state: State, ctx: Context) -> dict[str, Any]:
+        return {"n": ctx.receive("paid", int, timeout=3600, default=0)}
+
+    graph = StateGraph(State, name="work")
+    graph.add_node("pay", pay)
+    graph.add_edges(START, "pay", END)
+    app = graph.compile(store=store)
+    app.submit({"n": 1}, "t")
+    asyncio.run(Worker([app]).run_until_idle())
+    assert _why(app)["receives"] == "it waits for a message of topic 'paid'"
+    app.send("t", 5, "paid")
+    assert [*_why(app)] == ["receives", "no-worker"]
 
 
 def test_a_thread_that_is_paused_or_at_a_limit(app: App[State]) -> None:
