@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec.structs
 
@@ -15,7 +14,7 @@ from milecastle.stores.sqlite import messages
 from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.rows import SPAN, ThreadRow, message_row, summed
 from milecastle.stores.sqlite.transaction import NO_LIMIT, Transaction
-from milecastle.stores.sqlite.writing import put_thread
+from milecastle.stores.sqlite.writing import count_messages, put_thread
 
 __all__ = ["SqliteMailbox"]
 
@@ -46,17 +45,21 @@ class SqliteMailbox:
                 if is_full:
                     port.refuse_full(key)
                 raise transaction.damage("a number is used twice", f"mailbox, thread '{key}'")
-            info = _woken(row, now) if port.waits_for(row, topic, number) else row
-            _put(transaction, thread, info=info, messages=number, unread=thread.unread + 1)
+            thread = msgspec.structs.replace(thread, messages=number, unread=thread.unread + 1)
+            if port.waits_for(row, topic, number) and (row.due_at is None or row.due_at > now):
+                woken = msgspec.structs.replace(row, due_at=now)
+                put_thread(transaction, msgspec.structs.replace(thread, info=woken))
+            else:
+                count_messages(transaction, thread)
             return Sent(number=number, reused=False, status=row.status)
 
     def unread(
         self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
     ) -> Sequence[StoredMessage]:
         count = NO_LIMIT if limit is None else max(0, min(limit, NO_LIMIT))
-        with self._connections.reading() as cursor:
+        with self._connections.reading(whole=topic is None) as cursor:
             transaction = Transaction(cursor, self._path)
-            thread = transaction.thread(key)
+            thread = transaction.present_thread(key)
             return messages.unread(transaction, thread, topic, after, count) if thread else []
 
     def discard(self, key: ThreadKey, number: int) -> bool:
@@ -68,7 +71,7 @@ class SqliteMailbox:
             if thread is None or row is None:
                 return False
             messages.write_consumed(transaction, [row], found.seq)
-            _put(transaction, thread, unread=thread.unread - 1)
+            count_messages(transaction, msgspec.structs.replace(thread, unread=thread.unread - 1))
             return True
 
     def marks(self, key: ThreadKey) -> Marks:
@@ -103,23 +106,14 @@ def _restore(
     numbers = [one.number for one in marks.consumed] + [one.number for one in unread]
     last = max(thread.messages, marks.last, *numbers)
     thread = msgspec.structs.replace(thread, messages=last, unread=count)
-    if not row.worker and messages.is_due_for_message(transaction, thread):
-        row = _woken(row, now)
-    _put(transaction, thread, info=row)
+    is_due = row.due_at is not None and row.due_at <= now
+    if not row.worker and not is_due and messages.is_due_for_message(transaction, thread):
+        row = msgspec.structs.replace(row, due_at=now)
+    put_thread(transaction, msgspec.structs.replace(thread, info=row))
 
 
 def _thread(transaction: Transaction, key: ThreadKey) -> tuple[ThreadRow, ThreadInfo]:
-    thread = transaction.thread(key)
+    thread = transaction.present_thread(key)
     if thread is None or thread.info is None:
         port.refuse_no_thread(key)
     return thread, thread.info
-
-
-def _woken(row: ThreadInfo, now: int) -> ThreadInfo:
-    if row.due_at is not None and row.due_at <= now:
-        return row
-    return msgspec.structs.replace(row, due_at=now)
-
-
-def _put(transaction: Transaction, thread: ThreadRow, **changes: Any) -> None:
-    put_thread(transaction, msgspec.structs.replace(thread, **changes))

@@ -364,6 +364,12 @@ LEFT JOIN threads AS a INDEXED BY threads_by_name
     )
 WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 
+-- name: present_thread
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank,
+    waiting_topics, messages, unread, sum
+FROM threads WHERE tenant = ? AND thread = ?;
+
 -- name: thread_below
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
@@ -404,6 +410,10 @@ SET
         WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
     ), 0) END
 WHERE id = ?;
+
+-- name: count_messages
+-- In no index: a message that wakes nobody changes one page of this table.
+UPDATE threads SET messages = ?, unread = ?, sum = ? WHERE id = ?;
 
 -- name: drop_thread
 DELETE FROM threads WHERE id = ?;

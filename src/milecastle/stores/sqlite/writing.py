@@ -51,6 +51,7 @@ from milecastle.stores.sqlite.transaction import Lookup, Transaction
 
 __all__ = [
     "append_alone",
+    "count_messages",
     "delete_thread",
     "is_plain",
     "last_of",
@@ -230,6 +231,12 @@ def put_thread(transaction: Transaction, thread: ThreadRow, *, moves: bool = Fal
         transaction.run("put_thread", (*values[3:], tenant if moves else None, tenant, thread.id))
 
 
+def count_messages(transaction: Transaction, thread: ThreadRow) -> None:
+    """Write a thread's row in the index after only the numbers of its messages changed."""
+    sum = summed(thread_values(thread))[-1]
+    transaction.run("count_messages", (thread.messages, thread.unread, sum, thread.id))
+
+
 def _write_entries(
     transaction: Transaction,
     thread: ThreadRow,
@@ -305,8 +312,10 @@ def _write_records(
         thread, runs=number, failures=failures, info=info, unread=unread
     )
     moves = batch.thread is not None or info is not thread.info
-    if moves or thread.is_new or changed != thread:
+    if moves or thread.is_new or (number, failures) != (thread.runs, thread.failures):
         put_thread(transaction, changed, moves=moves)
+    elif batch.consumes:
+        count_messages(transaction, changed)
     if batch.dequeues is not None:
         transaction.run("drop_input", (thread.origin, thread.last, write_text(batch.dequeues)))
     if batch.tags is not None and info is not None:
