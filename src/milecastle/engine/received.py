@@ -49,11 +49,13 @@ class Received(msgspec.Struct, eq=False):
                 self._release(task.id)
                 own = []
             for topic in topics:
-                if not self._free.get(topic):
+                self._load(topic)
+            if not any(self._free[topic] for topic in topics):
+                return None
+            if len(topics) > 1:  # older messages may have come between the reads of two topics
+                for topic in topics:
                     self._load(topic)
             found = [self._free[topic][0] for topic in topics if self._free[topic]]
-            if not found:
-                return None
             message = min(found, key=_number)
             self._free[message.topic].pop(0)
             own.append(message)
@@ -68,20 +70,6 @@ class Received(msgspec.Struct, eq=False):
         while not known and (found := self._look(topic, self._last.get(topic, 0))):
             self._last[topic] = found[-1].number
             known += [one for one in found if one.number not in self._held]
-
-    def drain(self, topics: Sequence[str]) -> list[Message]:
-        """All unread messages of these topics, oldest first: the next commit consumes them."""
-        found: list[Message] = []
-        with self._lock:
-            for topic in topics:
-                self._load(topic)
-                while self._free[topic]:
-                    found += self._free[topic]
-                    self._free[topic] = []
-                    self._load(topic)
-            self._applied += [message.number for message in found]
-            self.is_used = self.is_used or bool(found)
-        return sorted(found, key=_number)
 
     def load(self, topics: Sequence[str]) -> None:
         """Read the topics that no task of this run has read."""
