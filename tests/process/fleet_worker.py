@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread, Timer
@@ -24,9 +24,13 @@ from milecastle.app.clock import SystemClock
 from milecastle.app.runs.calls import Call
 from milecastle.cli.main import cli
 from milecastle.engine.assignment import Assignment
+from milecastle.engine.received import Received
+from milecastle.engine.task_port import RunTaskPort
 from milecastle.fleet import claimer, heartbeat, worker
 from milecastle.fleet.schedules import ScheduleRun, Schedules
+from milecastle.model.message import Message
 from milecastle.model.run import ThreadInfo
+from milecastle.model.task import RunTask
 from milecastle.records import Handle
 
 
@@ -172,6 +176,30 @@ def with_beats_on_loop() -> None:
     setattr(worker, "Heartbeat", Patient)  # noqa: B010 - it is not exported
 
 
+def without_consuming() -> None:
+    """A step's commit consumes no messages."""
+
+    def take(self: Received) -> tuple[int, ...]:
+        honest(self)
+        return ()
+
+    honest, Received.take = Received.take, take  # type: ignore[method-assign]
+
+
+def with_early_consuming() -> None:
+    """A message is consumed when a node receives it, before its step's commit."""
+    without_consuming()
+    honest = RunTaskPort.receive
+
+    def receive(self: RunTaskPort, task: RunTask, topics: Sequence[str]) -> Message | None:
+        found = honest(self, task, topics)
+        if found is not None:
+            vars(self)["_services"].host.store.discard(self.key, found.number)
+        return found
+
+    RunTaskPort.receive = receive  # type: ignore[method-assign]
+
+
 CHEATS: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "no-reconciler": without_reconciler,
@@ -181,6 +209,8 @@ CHEATS: dict[str, Callable[[], None]] = {
     "drops": drops,
     "no-owner": without_owner,
     "beats-on-loop": with_beats_on_loop,
+    "consumes-nothing": without_consuming,
+    "consumes-on-receipt": with_early_consuming,
 }
 
 

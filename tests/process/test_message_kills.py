@@ -1,0 +1,49 @@
+"""Workers are killed while messages come: each is applied once, in its sender's order."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.every_store import POSTGRES, Stores
+from tests.process.message_kills import Size, killed
+
+pytestmark = [
+    pytest.mark.no_cover,
+    pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL"),
+]
+QUICK = Size(messages=288, threads=6, workers=2, kills=4)
+LONG = Size(messages=10_000, threads=50, workers=3, kills=200)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=POSTGRES)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a fresh store that processes can share."""
+    stores = Stores(tmp_path)
+    stores.open(request.param)
+    stores.close()
+    return stores.url(request.param)
+
+
+@pytest.mark.parametrize("size", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=str)
+def test_each_message_is_applied_once_and_in_order_though_workers_are_killed(
+    url: str, tmp_path: Path, size: Size
+) -> None:
+    """The controls below show that lost and doubled messages are found."""
+    outcome = killed(url, tmp_path, size, seed=29)
+    assert outcome.is_good, outcome
+    assert outcome.kills == size.kills
+
+
+@pytest.mark.parametrize(
+    ("cheat", "fault"), [("consumes-nothing", "doubled"), ("consumes-on-receipt", "lost")]
+)
+def test_workers_that_consume_at_the_wrong_time_are_caught(
+    tmp_path: Path, cheat: str, fault: str
+) -> None:
+    """Messages belong to the commit that applies them."""
+    url = Stores(tmp_path).url("sqlite")
+    outcome = killed(url, tmp_path, Size(48, 2, 1, 1), seed=29, cheat=cheat)
+    assert getattr(outcome, fault) > 0, outcome
