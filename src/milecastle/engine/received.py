@@ -71,6 +71,20 @@ class Received(msgspec.Struct, eq=False):
             self._last[topic] = found[-1].number
             known += [one for one in found if one.number not in self._held]
 
+    def drain(self, topics: Sequence[str]) -> list[Message]:
+        """All unread messages of these topics, oldest first: the next commit consumes them."""
+        found: list[Message] = []
+        with self._lock:
+            for topic in topics:
+                self._load(topic)
+                while self._free[topic]:
+                    found += self._free[topic]
+                    self._free[topic] = []
+                    self._load(topic)
+            self._applied += [message.number for message in found]
+            self.is_used = self.is_used or bool(found)
+        return sorted(found, key=_number)
+
     def load(self, topics: Sequence[str]) -> None:
         """Read the topics that no task of this run has read."""
         with self._lock:
