@@ -23,6 +23,7 @@ import milecastle
 from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Batch, Chain, Store
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.jsonl.lines import frame
@@ -32,6 +33,9 @@ from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.libpq import Lease
 from milecastle.stores.postgres.pool import Pool
+from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing.contract_claims import LANE, names
+from milecastle.testing.contract_mailbox import mailbox_of, unread, waiting
 from milecastle.testing.entries import FINGERPRINT, Writer, a_failure, a_result, an_entry, make_id
 from tests.every_store import EVERY_KIND, POSTGRES, Stores
 from tests.postgres_cluster import new_schema, pool_of, the_cluster
@@ -376,6 +380,45 @@ def test_memory_store_that_does_not_complete_a_batch_is_caught() -> None:
     store = ForgetfulStore()
     with pytest.raises(AssertionError, match="half done"):
         interrupt_everywhere(store, lambda: store, several)
+
+
+def interrupt_messages(store: ClaimStore) -> int:
+    """Interrupt a send, then the batch that consumes it, at every place; at how many."""
+    mailbox, count = mailbox_of(store), 0
+
+    def attempt(target: Place | None, *, consumes: bool) -> Tracer:
+        nonlocal count
+        count += 1
+        tracer, writer = Tracer(target), waiting(store, f"{count}", count)
+        sending = partial(mailbox.send, writer.key, "go", "mark", b"x")
+        if consumes:
+            sending()
+            tracer.run(lambda: store.commit(writer.batch(writer.plan(), consumes=(1,))))
+            head = store.head(writer.key)
+            was_written = head is not None and head.seq == writer.head + 1
+            assert unread(store, writer.key) == ([] if was_written else [1]), target
+        else:
+            tracer.run(sending)
+            numbers = unread(store, writer.key)
+            assert sending().reused == bool(numbers), target
+            assert len(unread(store, writer.key)) == 1, target
+        assert names(store.claim("two", [LANE], limit=9)) == [f"{count}"], target
+        return tracer
+
+    for consumes in (False, True):
+        for place in attempt(None, consumes=consumes).visited:
+            attempt(place, consumes=consumes)
+    return count
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_interrupted_message_is_stored_once_and_wakes_its_thread(tmp_path: Path, kind: str) -> None:
+    """Seen to fail: the memory store had stored a message, and was interrupted before it made the
+    thread due; the repeated call found the mark."""
+    store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "store.db")
+    assert interrupt_messages(store) > 40
+    store.close()
 
 
 class HastyLog(LogFile):

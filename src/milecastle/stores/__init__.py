@@ -2,8 +2,9 @@
 
 ``Store`` is the port, ``Batch`` is written, ``Chain`` is read; ``Maintenance`` is for
 stores the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
-threads workers share. ``Capabilities`` are what else a store may have. ``StoreContract`` and
-``ClaimContract`` of ``milecastle.testing`` check a store. Our own stores are imported on first use.
+threads workers share. ``Capabilities`` are what else a store may have. ``StoreContract``,
+``ClaimContract`` and ``MailboxContract`` of ``milecastle.testing`` check a store. Our own stores
+are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from milecastle.ports.claims import (
 )
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
+from milecastle.ports.mailbox import Consumed, Mailbox, Marks, Sent, StoredMessage
 from milecastle.ports.maintenance import (
     Check,
     Finding,
@@ -62,6 +64,7 @@ __all__ = [
     "Chain",
     "Check",
     "ClaimStore",
+    "Consumed",
     "Entry",
     "Failure",
     "Feed",
@@ -71,7 +74,9 @@ __all__ = [
     "LaneDepth",
     "Limit",
     "Listening",
+    "Mailbox",
     "Maintenance",
+    "Marks",
     "MemoryStore",
     "ObjectStorage",
     "Opened",
@@ -81,9 +86,11 @@ __all__ = [
     "PostgresStore",
     "Repaired",
     "RunRecord",
+    "Sent",
     "ShardedStore",
     "SqliteStore",
     "Store",
+    "StoredMessage",
     "SweepReport",
     "TagChange",
     "Tags",
