@@ -80,6 +80,7 @@ proof: proof-loss proof-fleet proof-server proof-shards proof-model
     {{ python }} -m benchmarks fanout --json
     {{ python }} -m benchmarks compute --json
     {{ python }} -m benchmarks memory --json
+    {{ python }} -m benchmarks messages --json
     {{ python }} -m benchmarks server --json
     {{ python }} -m benchmarks telemetry --json
     {{ python }} -m benchmarks saver --json

@@ -24,10 +24,10 @@ Clock = Callable[[], float]
 """What seconds are read from: `perf_counter`, or `process_time` for those of the processor."""
 
 
-def sqlite_rows(path: Path) -> list[Row]:
-    """The log in a closed file of ours."""
+def sqlite_rows(path: Path, table: str = "entries") -> list[Row]:
+    """The log, or another table, in a closed file of ours."""
     with closing(sqlite3.connect(path)) as database:
-        return database.execute("SELECT * FROM entries ORDER BY id").fetchall()
+        return database.execute(f"SELECT * FROM {table} ORDER BY id").fetchall()
 
 
 def sqlite_inserts(
@@ -44,13 +44,13 @@ def sqlite_inserts(
         return clock() - began
 
 
-def sqlite_inserts_with_room(path: Path, rows: list[Row]) -> float:
+def sqlite_inserts_with_room(path: Path, rows: list[Row], table: str = "entries") -> float:
     """The same with every commit synced, in a log that is laid out as our store does it."""
     ahead = Ahead(str(path))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA synchronous = full")
         cursor = database.cursor()
-        statement = f"INSERT INTO entries VALUES ({', '.join('?' * len(rows[0]))})"
+        statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})"
         began = perf_counter()
         for row in rows:
             cursor.execute(statement, row)
@@ -78,24 +78,25 @@ def file_writes(path: Path, lines: list[bytes], clock: Clock = perf_counter) -> 
         os.close(fd)
 
 
-def postgres_rows(url: str, schema: str) -> list[Row]:
-    """The log in a schema of ours."""
+def postgres_rows(url: str, schema: str, table: str = "entries") -> list[Row]:
+    """The log, or another table, in a schema of ours, ordered by its first column."""
     import psycopg
     from psycopg import sql
 
-    query = sql.SQL("SELECT * FROM {} ORDER BY seq").format(sql.Identifier(schema, "entries"))
+    query = sql.SQL("SELECT * FROM {} ORDER BY 1").format(sql.Identifier(schema, table))
     with psycopg.connect(url) as connection:
         return connection.execute(query).fetchall()
 
 
-def postgres_inserts(url: str, schema: str, rows: list[Row], clock: Clock = perf_counter) -> float:
+def postgres_inserts(
+    url: str, schema: str, rows: list[Row], clock: Clock = perf_counter, table: str = "entries"
+) -> float:
     """Insert the rows into a schema that our store has set up; return the seconds."""
     import psycopg
     from psycopg import sql
 
     places = sql.SQL(", ").join([sql.Placeholder()] * len(rows[0]))
-    table = sql.Identifier(schema, "entries")
-    insert = sql.SQL("INSERT INTO {} VALUES ({})").format(table, places)
+    insert = sql.SQL("INSERT INTO {} VALUES ({})").format(sql.Identifier(schema, table), places)
     with psycopg.connect(url, autocommit=True) as connection:
         statement = insert.as_bytes(connection)
         cursor = connection.cursor()
