@@ -143,7 +143,8 @@ class App(Generic[S]):
         on an unfinished thread is refused; ``discard=True`` closes that run and starts from the
         state before its input. ``None`` as input means ``resume``, or with ``file`` resuming from
         that portable file (``checkpoint`` is another name for ``file``). The run adds ``tags`` to
-        its thread. For file graphs use ``build``.
+        its thread. Nodes receive ``config``: if the graph declares its type, it is stored and
+        compared with the input. For file graphs use ``build``.
         """
         call = started(
             input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
@@ -195,7 +196,8 @@ class App(Generic[S]):
         ``ResumeRefused``. The last 100 keys of the thread's answers are known.
         ``accept_changes`` resumes even if the state
         does not match the changed graph; the history records it. While a live process drives the
-        thread, ``RunInProgress`` is raised, unless ``take_over`` is set.
+        thread, ``RunInProgress`` is raised, unless ``take_over`` is set. ``config`` replaces the
+        run's.
         """
         given = Given(answer=answer, answers=answers, question=question, key=key)
         call = resumed(thread, given, accept_changes, take_over, options, config)
@@ -234,6 +236,7 @@ class App(Generic[S]):
         if_absent: bool = False,
         instead_of: str | None = None,
         tags: Iterable[str] = (),
+        config: Any = None,
     ) -> Handle[S]:
         """Hand a run over to the workers and return: the input is committed, nothing is run here.
 
@@ -248,9 +251,11 @@ class App(Generic[S]):
         thread, whatever its input or ending. ``instead_of`` is the id of a run that has not ended,
         as seen by the caller: only that run is closed, and only if it is not in progress (with
         ``if_busy="cancel"``, also then); ``Conflict`` if the thread has another run by now. A
-        started run adds ``tags`` to its thread.
+        started run adds ``tags`` to its thread. ``config``, of the type the graph declares, is
+        stored and compared with the input; without one, a new run has the config of the thread's
+        last.
         """
-        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags)
+        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags, config)
         return self._runner.submit(call, delay, priority)
 
     @explains_keywords
@@ -267,9 +272,10 @@ class App(Generic[S]):
         if_absent: bool = False,
         instead_of: str | None = None,
         tags: Iterable[str] = (),
+        config: Any = None,
     ) -> Handle[S]:
         """Async version of ``submit``; parallel calls are committed together."""
-        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags)
+        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags, config)
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -281,13 +287,14 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         tags: Iterable[str] = (),
+        config: Any = None,
     ) -> list[Handle[S]]:
         """``submit`` for many threads, each with its input: many are committed together.
 
         A refused input keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        common = submitted(None, None, None, again, if_busy, False, None, tags)
+        common = submitted(None, None, None, again, if_busy, False, None, tags, config)
         return self._runner.submit_many(inputs, common, delay, priority)
 
     async def asubmit_many(
@@ -299,9 +306,10 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         tags: Iterable[str] = (),
+        config: Any = None,
     ) -> list[Handle[S]]:
         """Async version of ``submit_many``."""
-        common = submitted(None, None, None, again, if_busy, False, None, tags)
+        common = submitted(None, None, None, again, if_busy, False, None, tags, config)
         return await self._runner.asubmit_many(inputs, common, delay, priority)
 
     def answer(
@@ -312,16 +320,18 @@ class App(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         question: str | None = None,
         key: str | None = None,
+        config: Any = None,
     ) -> Handle[S]:
         """Answer open questions as ``resume`` does, and let a worker continue the run.
 
         With the same ``key``, sending an answer again is safe (``handle.reused``). Otherwise
         ``AlreadyAnswered`` says a question was answered, ``NotAsked`` that it is not open.
+        ``config`` replaces the run's.
         """
         given = Given(answer=answer, answers=answers, question=question, key=key)
         if not given:
             raise InvalidRequest("answer() needs answer= or answers=")
-        return self._runner.submit(Call(thread=thread, given=given))
+        return self._runner.submit(Call(thread=thread, given=given, config=config))
 
     async def aanswer(
         self,
@@ -331,23 +341,24 @@ class App(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         question: str | None = None,
         key: str | None = None,
+        config: Any = None,
     ) -> Handle[S]:
         """Async version of ``answer``."""
         given = Given(answer=answer, answers=answers, question=question, key=key)
         if not given:
             raise InvalidRequest("aanswer() needs answer= or answers=")
-        return await self._runner.asubmit(Call(thread=thread, given=given))
+        return await self._runner.asubmit(Call(thread=thread, given=given, config=config))
 
-    def retry(self, thread: Thread, *, delay: float = 0.0) -> Handle[S]:
+    def retry(self, thread: Thread, *, delay: float = 0.0, config: Any = None) -> Handle[S]:
         """Hand a thread whose run failed, died or was cancelled over to the workers.
 
-        It resumes from its last committed step.
+        It resumes from its last committed step; ``config`` replaces the run's.
         """
-        return self._runner.submit(Call(thread=thread), delay)
+        return self._runner.submit(Call(thread=thread, config=config), delay)
 
-    async def aretry(self, thread: Thread, *, delay: float = 0.0) -> Handle[S]:
+    async def aretry(self, thread: Thread, *, delay: float = 0.0, config: Any = None) -> Handle[S]:
         """Async version of ``retry``."""
-        return await self._runner.asubmit(Call(thread=thread), delay)
+        return await self._runner.asubmit(Call(thread=thread, config=config), delay)
 
     def send(
         self,

@@ -48,6 +48,7 @@ from milecastle.app.runs.submission import (
 from milecastle.app.threads.log import Migration, Threads
 from milecastle.app.threads.tagging import added_tags, require_tags
 from milecastle.app.upkeep.removing import remove_thread
+from milecastle.codec.answers import read_config
 from milecastle.compute.executor_choice import ExecutorChoice
 from milecastle.drivers.committer import committer_of
 from milecastle.drivers.local import LocalExecutors
@@ -57,7 +58,7 @@ from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import fresh_position
 from milecastle.engine.status import thread_info, waits_at
 from milecastle.errors import Conflict, InvalidRequest, RunInProgress
-from milecastle.graph.structure import CompiledGraph
+from milecastle.graph.structure import UNDECLARED_CONFIG, CompiledGraph
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey, refuse_own, refuse_reserved, refuse_subgraph
@@ -131,7 +132,7 @@ class Runner(Generic[S]):
             self.threads.migrations = settings.migrations
         self._graph = graph = _with_caches(graph, settings)
         self.executors = _executors(graph, settings)
-        self._leaving = None if settings.checkpoint_dir is None else self.files().leaving
+        self._leave = None if settings.checkpoint_dir is None else self.files().leave
         self._committer = committer_of(store) if store else None
         self._begin_child = partial(begin_child, self.threads, clock)
 
@@ -305,7 +306,16 @@ class Runner(Generic[S]):
         if not -_HIGHEST <= priority <= _HIGHEST:
             raise InvalidRequest(f"a priority is from -{_HIGHEST} to {_HIGHEST}, not {priority}")
         assignment = Assignment(lane=self.lane, due_at=due_at, priority=priority)
-        return msgspec.structs.replace(call, assignment=assignment)
+        if call.config is not None and self.graph.config_type is None:
+            raise InvalidRequest(UNDECLARED_CONFIG)
+        return msgspec.structs.replace(self._configured(call), assignment=assignment)
+
+    def _configured(self, call: Call) -> Call:
+        """The call with its config in the declared type."""
+        wanted = self.graph.config_type
+        if wanted is None or call.config is None:
+            return call
+        return msgspec.structs.replace(call, config=read_config(call.config, wanted))
 
     def _found(self, call: Call) -> Handle[S] | None:
         """Result for a call starting no run: its thread exists or is busy."""
@@ -408,6 +418,8 @@ class Runner(Generic[S]):
         A thread waiting for a person, or completed with the same input, is returned as it is.
         """
         key = self._addressed(call) if call.thread is not None else None
+        if call.config is not None:
+            call = self._configured(call)
         if call.tags:
             require_tags(self.settings.store)
         observers, executors = self.settings.observers, self.executors
@@ -454,7 +466,7 @@ class Runner(Generic[S]):
             feeding=is_assigned and call.is_claimed,
             streaming=call.mode,
             accept_changes=call.accept_changes,
-            leave=None if self._leaving is None else self._leaving(call.config),
+            leave=self._leave,
             queues=is_assigned and call.queues,
         )
 
@@ -484,6 +496,7 @@ class Runner(Generic[S]):
         self, call: Call, key: ThreadKey | None, observers: tuple[Observer, ...]
     ) -> tuple[RunPlan, Call]:
         position, note, call = self.files().read(call)
+        call = self._configured(call)
         make, threads = self._planner(call, observers), self.threads
         if threads is None:
             run_id = position.entry.run_id if position.entry else ""

@@ -63,7 +63,8 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     and ``output`` are classes declaring some of its keys again: every input must have those that
     ``input`` requires and no key it lacks, and a result shows those of ``output``. Forms and
     JSON schemas are made of them. ``topics`` are the types of messages, by topic: ``send`` refuses
-    others. They are not part of the fingerprint: paused threads continue.
+    others. ``config`` is the class of a run's config, which is then stored with the run, and is
+    ``ctx.config`` in every process. They are not part of the fingerprint: paused threads continue.
     """
 
     @explains_keywords
@@ -75,8 +76,11 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         input: type | None = None,
         output: type | None = None,
         topics: Mapping[str, Any] | None = None,
+        config: type | None = None,
     ) -> None:
-        super().__init__(state, name=name, input=input, output=output, topics=topics)
+        super().__init__(
+            state, name=name, input=input, output=output, topics=topics, config=config
+        )
 
     @overload
     def node(self, function: F, /) -> F: ...

@@ -30,8 +30,10 @@ from milecastle.views.values import as_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+config_option = click.option("--config", metavar="JSON", help="The config that nodes receive.")
+
 _RUN_OPTIONS = (
-    click.option("--config", metavar="JSON", help="The config that nodes receive."),
+    config_option,
     click.option(
         "--max-steps", type=click.IntRange(min=1), metavar="N", help="Maximum number of steps."
     ),
@@ -93,6 +95,10 @@ def read_input(given: str | None) -> dict[str, Any]:
         return parse_object(Path(given[1:]).read_text("utf-8"), "--input")
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--input {given}: {error}") from None
+
+
+def read_config(given: str | None) -> dict[str, Any] | None:
+    return parse_object(given, "--config") if given else None
 
 
 def finish(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final, cast, is_typeddict
 
 import msgspec
 
@@ -140,6 +140,16 @@ def read_message(value: Any, wanted: Any, what: str) -> Any:
         raise InvalidRequest(f"{what} is not plain data, as its type needs") from None
     except ValueError as error:
         raise InvalidRequest(f"{what} is not a valid {_named(wanted, error)}") from None
+
+
+def read_config(given: Any, wanted: type) -> Any:
+    """A run's config in its declared type: an instance, or plain data for one."""
+    if not is_typeddict(wanted) and isinstance(given, wanted):
+        return given
+    try:
+        return _read_as(given, wanted)
+    except ValueError as error:
+        raise InvalidRequest(f"the config is not a valid {_named(wanted, error)}") from None
 
 
 def _read_as(value: Any, wanted: Any) -> Any:

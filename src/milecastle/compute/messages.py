@@ -176,11 +176,11 @@ def decode_from_tasks(data: bytes) -> list[FromTasks]:
 
 
 class GraphValues:
-    """One graph's values as bytes, by its state's codec."""
+    """One graph's values as bytes, by its state's codec; ``root`` declares the config's type."""
 
-    def __init__(self, graph: CompiledGraph) -> None:
-        registry = TypeRegistry.for_annotations(graph.annotations, files=True)
-        codec = LogCodec(ValueCodec(registry))
+    def __init__(self, graph: CompiledGraph, root: CompiledGraph) -> None:
+        annotations = [*graph.annotations, root.config_type]
+        codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations, files=True)))
         self.pack, self.unpack = codec.encode_state, codec.decode_state
 
     def pack_one(self, value: Any) -> bytes:

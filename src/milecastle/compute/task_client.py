@@ -169,7 +169,7 @@ class RemoteTasks:
         run = self._runs.get(facts.run_id)
         if run is None:
             found, graph = self._find(), subgraph_at(self._graph, facts.path)
-            values = GraphValues(graph)
+            values = GraphValues(graph, self._graph)
             entered = Enter(
                 next(_numbers),
                 found.module,

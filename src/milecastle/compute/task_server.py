@@ -157,7 +157,7 @@ def _message(fields: dict[str, Any] | None) -> Message | None:
 class _FarRun:
     def __init__(self, graph: CompiledGraph, entered: Enter, ask: AskRun) -> None:
         self.graph = subgraph_at(graph, entered.path)
-        self.values = GraphValues(self.graph)
+        self.values = GraphValues(self.graph, graph)
         self.facts: RunFacts = facts_of(entered, self.values)
         self.port = FarPort(self.values, ask)
         self.place = RunResources(self.port, self.graph.nodes, self.graph.schema)

@@ -24,7 +24,7 @@ from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.failure_records import describe_superseded
 from milecastle.engine.position import Position
-from milecastle.engine.reserved_channels import BEGAN
+from milecastle.engine.reserved_channels import BEGAN, CONFIG
 from milecastle.engine.rollup_rule import ChainEnd
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (
@@ -36,6 +36,7 @@ from milecastle.model.checkpoint import (
     Source,
     TaskResult,
 )
+from milecastle.model.reducers import SET
 from milecastle.model.run import (
     CARRIED,
     TRANSITIONS,
@@ -87,7 +88,8 @@ class Journal:
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
     ``encoded`` is the run's input, to be used if its first entry contains just that.
     ``tags`` are those its thread gets with the first; ``unless`` is the digest its batch
-    has as ``Batch.unless``. ``inboxes`` are topics whose messages start another run.
+    has as ``Batch.unless``. ``inboxes`` are topics whose messages start another run. ``config`` is
+    the run's, which snapshots repeat.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class Journal:
             position.snapshot_bytes,
         )
         self._pending: Operations = list(position.supplied)
+        self.config = position.config
         self.encoded: Encoded | None = None
         self.assignment = assignment
         self._retry_at: int | None = None
@@ -146,6 +149,11 @@ class Journal:
 
     def note(self, operations: Operations) -> None:
         self._pending = self._pending + operations if self._pending else operations
+
+    def configure(self, config: Any) -> None:
+        """Replace the run's config, with the next entry."""
+        self.config = config
+        self.note([SET, CONFIG, config])
 
     def carry(self, stored: Mapping[str, str]) -> None:
         if not stored or self.record not in self._unwritten:
@@ -332,14 +340,17 @@ class Journal:
         operations, self._pending = self._pending, []
         if not self._continues:
             self._continues = True
-            return SNAPSHOT, self._encode(as_operations(values), node)
+            return SNAPSHOT, self._encode(as_operations(self._whole(values)), node)
         return self._chain.choose(
             self._encode(operations, node),
-            lambda: self.codec.encode_state(values, node=node),
+            lambda: self.codec.encode_state(self._whole(values), node=node),
             self.codec.roll_up,
             rollup_after=self._rollup_after,
             may_cut=may_cut,
         )
+
+    def _whole(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return values if self.config is None else {CONFIG: self.config, **values}
 
     def _encode(self, operations: Operations, node: str | None) -> bytes:
         """The body of operations; that of the input is known, if it is stored as it was given."""

@@ -84,7 +84,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """A run's ending: the values and the position.
 
-    ``interrupts`` are its waits; ``wake_at`` is when a sleeping one may resume.
+    ``interrupts`` are its waits; ``wake_at`` is when a sleeping one may resume. ``config`` is what
+    its nodes received.
     """
 
     status: Literal["completed", "interrupted", "sleeping", "queued"]
@@ -96,6 +97,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Interrupt, ...] = ()
     wake_at: int | None = None
     reserved: Reserved = {}
+    config: Any = None
 
 
 class Progress:

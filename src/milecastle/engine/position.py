@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from milecastle.codec.deltas import LogCodec, Operations
-from milecastle.engine.reserved_channels import BEGAN, Reserved, split
+from milecastle.engine.reserved_channels import BEGAN, CONFIG, Reserved, split
 from milecastle.errors import Corrupted
 from milecastle.graph.schema import StateSchema
 from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry
@@ -25,7 +25,8 @@ class Position(msgspec.Struct, kw_only=True):
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
     ``supplied`` are operations the log lacks: start values that a reducer builds on, and reserved
-    channels that an older version wrote under other names.
+    channels that an older version wrote under other names. ``config`` is the stored config of the
+    run.
     """
 
     values: dict[str, Any]
@@ -40,6 +41,13 @@ class Position(msgspec.Struct, kw_only=True):
     snapshot_bytes: int = 0
     chain_bytes: int = 0
     supplied: Operations = []
+    config: Any = None
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        """Everything stored at the checkpoint."""
+        config = {} if self.config is None else {CONFIG: self.config}
+        return {**config, **self.values, **self.reserved}
 
     @property
     def seq(self) -> int:
@@ -90,6 +98,7 @@ def restore(
     bodies = codec.unseal_chain(entries)
     stored = codec.rebuild(bodies, encoded=encoded)
     reserved, upgraded = split(stored)
+    config = stored.pop(CONFIG, None)
     for old, new in renamed.items():
         if old in stored:
             stored.setdefault(new, stored.pop(old))
@@ -112,6 +121,7 @@ def restore(
         chain_bytes=sum(map(len, bodies)),
         supplied=upgraded
         + (_supplied(schema, stored, values) if schema and values is not stored else []),
+        config=config,
     )
 
 

@@ -39,6 +39,10 @@ GOTOS: Final = "__gotos__"
 BEGAN: Final = "__began__"
 """``[seq, id]``: the entry that began this step, if a later one began the chain anew."""
 
+CONFIG: Final = "__config__"
+"""The run's config. It is not one of ``RESERVED``, which a step looks at and clears: ``Position``
+and ``Journal`` hold it by itself."""
+
 RESERVED: Final = (SENDS, WAITS, ANSWERS, TIMED_OUT, FAILURE, GOTOS, BEGAN, *HOSTED)
 
 ASKED: Final = "__asked__"

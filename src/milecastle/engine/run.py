@@ -497,6 +497,7 @@ class Run(RunState):
             interrupts=found,
             wake_at=wake_at,
             reserved=progress.reserved,
+            config=self.plan.node_config,
         )
 
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:

@@ -194,7 +194,8 @@ class ScheduleRun:
         """Queue a tick's run, unless its thread exists."""
         key = ThreadKey(tenant, self.schedule.thread(tick))
         input = self.schedule.input_at(tick)
-        call = Call(input=input, thread=key, if_exists="keep", is_own=True)
+        config = self.schedule.config
+        call = Call(input=input, thread=key, config=config, if_exists="keep", is_own=True)
         return self.app.runner.submit(call, priority=0)
 
     def _key(self, ctx: Context) -> ThreadKey:

@@ -21,6 +21,7 @@ from milecastle.graph.functions import caller, is_async, name_of, names_around, 
 from milecastle.graph.schedules import CatchUp, Overlap, Schedule
 from milecastle.graph.sending import Map
 from milecastle.graph.structure import (
+    UNDECLARED_CONFIG,
     Declared,
     NodeDeclaration,
     NodePolicy,
@@ -48,7 +49,13 @@ class GraphBuilder(Generic[S]):
         input: type | None = None,
         output: type | None = None,
         topics: Mapping[str, Any] | None = None,
+        config: type | None = None,
     ) -> None:
+        if config is not None and not isinstance(cast("object", config), type):
+            raise TypeError(
+                f"config= takes the class of the runs' configs, not {type(config).__name__}: give "
+                "its values to invoke() or submit()"
+            )
         self._declared = Declared(
             state_type=state,
             name=name or str(getattr(state, "__name__", "graph")),
@@ -57,6 +64,7 @@ class GraphBuilder(Generic[S]):
             input_type=input,
             output_type=output,
             topics=_topics(topics or {}),
+            config_type=config,
         )
 
     def __repr__(self) -> str:
@@ -211,6 +219,7 @@ class GraphBuilder(Generic[S]):
         input: Mapping[str, Any] | Callable[[datetime], Any] | None = None,
         overlap: Overlap = "skip",
         catch_up: CatchUp = "none",
+        config: Any = None,
     ) -> Callable[[F], F]:
         """Let workers run the graph by the clock: ``graph.schedule("0 3 * * *", input={...})``.
 
@@ -220,8 +229,10 @@ class GraphBuilder(Generic[S]):
         tick, and as a decorator this makes the decorated function that. While the run of the last
         firing has not ended, a tick is skipped, waits for its end (``overlap="queue"``), or cancels
         it (``"cancel"``). Of ticks that came while no worker ran, ``catch_up`` fires none, the last
-        one, or all.
+        one, or all. ``config`` is that of each run.
         """
+        if config is not None and self._declared.config_type is None:
+            raise InvalidRequest(UNDECLARED_CONFIG)
         declared = Schedule(
             name=self._declared.name if name is None else name,
             when=when,
@@ -229,6 +240,7 @@ class GraphBuilder(Generic[S]):
             input={} if input is None else input,
             overlap=overlap,
             catch_up=catch_up,
+            config=config,
         )
         schedules = self._declared.schedules
         if any(known.name == declared.name for known in schedules):

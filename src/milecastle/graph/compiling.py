@@ -68,6 +68,7 @@ def _freeze(
         interrupt_after=frozenset(interrupt_after),
         schedules=tuple(declared.schedules),
         topics=declared.topics,
+        config_type=declared.config_type,
     )
 
 

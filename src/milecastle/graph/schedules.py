@@ -45,6 +45,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a graph, as it was declared; times are in microseconds since 1970.
 
     ``input`` is each run's, or a function of the tick, a datetime in the schedule's time zone.
+    ``config`` is each run's.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     input: Any = msgspec.field(default_factory=dict[str, Any])
     overlap: Overlap = "skip"
     catch_up: CatchUp = "none"
+    config: Any = None
 
     def __post_init__(self) -> None:
         given: tuple[tuple[str, str, Any], ...] = (

@@ -273,11 +273,17 @@ _ADDED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 """What was added to the first value to make the second, by reducer function."""
 
 
+UNDECLARED_CONFIG: Final = (
+    "the config of a run for workers is stored, so its type must be declared: "
+    "StateGraph(State, config=Settings)"
+)
+
+
 class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     """A graph that passed every check. ``order`` ranks nodes as they were declared.
 
     ``gotos`` are the nodes each node may lead to by whatever way. ``topics`` are the types of the
-    messages that have one declared.
+    messages that have one declared, ``config_type`` that of configs stored with runs.
     """
 
     name: str
@@ -295,12 +301,14 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_after: frozenset[str] = frozenset()
     schedules: tuple[Schedule, ...] = ()
     topics: Mapping[str, Any] = {}
+    config_type: type | None = None
 
     @property
     def annotations(self) -> list[Any]:
         """Types of everything a thread stores."""
         found = [channel.annotation for channel in self.schema.channels.values()]
-        return [*found, *self.topics.values()]
+        config = () if self.config_type is None else (self.config_type,)
+        return [*found, *self.topics.values(), *config]
 
     @property
     def is_placed(self) -> bool:
@@ -324,7 +332,8 @@ class Declared(msgspec.Struct):
     """All declarations, in order.
 
     ``local_names`` are the names annotations of a state written inside a function may refer to.
-    ``input_type`` and ``output_type`` declare some of its keys, ``topics`` types of messages.
+    ``input_type`` and ``output_type`` declare some of its keys, ``topics`` types of messages,
+    ``config_type`` that of runs' configs.
     """
 
     state_type: type
@@ -340,3 +349,4 @@ class Declared(msgspec.Struct):
     input_type: type | None = None
     output_type: type | None = None
     topics: Mapping[str, Any] = {}
+    config_type: type | None = None

@@ -151,7 +151,7 @@ class RunRequest(HttpDocument, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
     ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
-    ``tags`` to its thread.
+    ``tags`` to its thread. ``config`` is of the type the graph declares.
     """
 
     input: dict[str, Any]
@@ -162,22 +162,26 @@ class RunRequest(HttpDocument, frozen=True):
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     options: RunOptions = RunOptions()
     tags: TagList = ()
+    config: dict[str, Any] | None = None
 
 
 class AnswersRequest(HttpDocument, frozen=True):
     """Answers by the ids of their questions.
 
     ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
+    ``config`` replaces the run's.
     """
 
     answers: dict[str, Any]
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    config: dict[str, Any] | None = None
 
 
 class ResumeRequest(HttpDocument, frozen=True):
-    """After how many seconds to resume."""
+    """After how many seconds to resume; ``config`` replaces the run's."""
 
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    config: dict[str, Any] | None = None
 
 
 class ForkRequest(HttpDocument, frozen=True):

@@ -71,6 +71,7 @@ def _submit(
         if_absent=asked.options.if_absent,
         instead_of=instead_of,
         tags=asked.tags,
+        config=asked.config,
     )
 
 
@@ -100,15 +101,19 @@ async def answer(request: ApiRequest) -> Reply:
     if not asked.answers:
         raise InvalidRequest("there is no answer in the body")
     key = _idempotency_key(request, asked.key)
-    handle = await answer_thread(request.service, request.key, asked.answers, key)
+    handle = await answer_thread(request.service, request.key, asked.answers, key, asked.config)
     return await _handed_over(request, handle)
 
 
 async def answer_thread(
-    service: Service, key: ThreadKey, answers: Mapping[str, Any], answer_key: str | None = None
+    service: Service,
+    key: ThreadKey,
+    answers: Mapping[str, Any],
+    answer_key: str | None = None,
+    config: Any = None,
 ) -> Handle[Any]:
     return await service.off_loop(
-        lambda: service.app_of(key).answer(key, answers=answers, key=answer_key)
+        lambda: service.app_of(key).answer(key, answers=answers, key=answer_key, config=config)
     )
 
 
@@ -124,12 +129,18 @@ async def answer_thread(
 async def resume(request: ApiRequest) -> Reply:
     """Hand a thread over to the workers again."""
     asked: ResumeRequest = request.body
-    handle = await retry_thread(request.service, request.key, delay=asked.delay)
+    handle = await retry_thread(
+        request.service, request.key, delay=asked.delay, config=asked.config
+    )
     return await _handed_over(request, handle)
 
 
-async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) -> Handle[Any]:
-    return await service.off_loop(lambda: service.app_of(key).retry(key, delay=delay))
+async def retry_thread(
+    service: Service, key: ThreadKey, *, delay: float = 0.0, config: Any = None
+) -> Handle[Any]:
+    return await service.off_loop(
+        lambda: service.app_of(key).retry(key, delay=delay, config=config)
+    )
 
 
 async def _handed_over(request: ApiRequest, handle: Handle[Any]) -> Reply:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -186,9 +185,7 @@ class PortableFiles:
     @property
     def _codec(self) -> PickleCodec:
         if self._made is None:
-            channels = self.graph.schema.channels.values()
-            hints = [channel.annotation for channel in channels]
-            self._made = PickleCodec(TypeRegistry.for_annotations(hints))
+            self._made = PickleCodec(TypeRegistry.for_annotations(self.graph.annotations))
         return self._made
 
     def save(self, path: FilePath, state: Any, node: str, config: Any = None) -> None:
@@ -197,10 +194,7 @@ class PortableFiles:
         replace_file(Path(path), data)
         _log("saved", path, node, 0, len(data))
 
-    def leaving(self, config: Any) -> Callable[..., None]:
-        return partial(self._leave, config)
-
-    def _leave(self, config: Any, ending: Ending, results: Mapping[str, Mapping[str, Any]]) -> None:
+    def leave(self, ending: Ending, results: Mapping[str, Mapping[str, Any]]) -> None:
         if self.folder is None:
             return
         next, step = ending.next, ending.step
@@ -212,7 +206,7 @@ class PortableFiles:
                 ending.values,
                 next,
                 node,
-                config,
+                ending.config,
                 step=step,
                 results={task: dict(update) for task, update in results.items()},
                 pending=pending,

@@ -160,6 +160,7 @@ def submitted(
     if_absent: bool,
     instead_of: str | None,
     tags: Iterable[str],
+    config: Any,
 ) -> Call:
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
@@ -171,4 +172,5 @@ def submitted(
         if_exists="keep" if if_absent else if_busy,
         instead_of=instead_of,
         tags=read_tags(tags),
+        config=config,
     )

@@ -60,6 +60,7 @@ from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position, fresh_position
 from milecastle.engine.records import attempts_at
 from milecastle.engine.renaming import task_renamed
+from milecastle.engine.reserved_channels import CONFIG
 from milecastle.engine.status import NOTHING, thread_info, waits_at
 from milecastle.engine.waiting import has_work, open_interrupts, passed_deadlines
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
@@ -114,9 +115,11 @@ class Start(msgspec.Struct):
         threads = self.threads
         if threads.encrypts:
             self.threads = threads = threads.for_thread(key, found.chain if found else None)
-        digest, self.encoded = _digest(threads, update, call.key)
+        config = self._stored_config
+        digest, self.encoded = _digest(threads, update, call.key, config)
         if found is None:
-            return self._plan(self._afresh(), _new_record(threads, key, digest), update=update)
+            record = _new_record(threads, key, digest)
+            return self._plan(self._afresh(), record, update=update, config=config)
         chain, previous = found.chain, recorded(key, found)
         entry = chain.entries[-1]
         if call.if_exists == "keep":
@@ -135,7 +138,7 @@ class Start(msgspec.Struct):
                 self._refuse_before_waiting_input(entry)
             over = bring_over(threads, key, chain)
             record = _with_answers_of(previous, _new_record(threads, key, digest))
-            return self._plan(over, record, update=update, unless=unless)
+            return self._plan(over, record, update=update, unless=unless, config=config)
         if call.if_exists == "queue" and (call.again or previous.input_digest != digest):
             raise _taken_meanwhile(key, entry)
         if call.queues and previous.input_digest == digest and is_served(threads.store, previous):
@@ -146,7 +149,7 @@ class Start(msgspec.Struct):
         if previous.input_digest != digest:
             if call.discards:
                 record = _with_answers_of(previous, _new_record(threads, key, digest))
-                return self._instead(chain, previous, update, record, unless)
+                return self._instead(chain, previous, update, record, unless, config)
             raise InvalidRequest(
                 f"thread '{key.thread}' has an unfinished run with another input "
                 f"({previous.status}, next: {', '.join(entry.next or entry.route)}): "
@@ -159,7 +162,9 @@ class Start(msgspec.Struct):
         if _is_waiting(info, threads.clock.now()) and not (arrived or timed_out):
             resting = rest_at(over.position, info.status, info.wake_at)
             return self._ended(over.position, previous.run_id, resting)
-        return self._resumed(over, previous)
+        if over.position.config is not None:
+            config = None  # the run's own, which a resume may have replaced
+        return self._resumed(over, previous, config=config)
 
     def resumed(self) -> RunPlan:
         call, key, given = self.call, self.key, self.call.given
@@ -178,7 +183,7 @@ class Start(msgspec.Struct):
                 return plan
             if has_ended and threads.graph.schema.inboxes:
                 return self._with_messages(chain, previous)
-        digest = _answer_digest(threads, given)
+        digest, config = _answer_digest(threads, given), self._stored_config
         if digest and ANSWERED + digest in previous.metadata:
             position = bring_over(threads, key, chain, accept=call.accept_changes).position
             info = thread_info(entry, previous, waits_at(position.reserved))
@@ -189,7 +194,7 @@ class Start(msgspec.Struct):
                 why = f"run {previous.run_id}, which was given the answer with this key, was"
                 advice = f"resume('{key.thread}') without the key continues it"
                 raise ResumeRefused(key.thread, [f"{why} cancelled: {advice}"])
-            given, digest = NOTHING_GIVEN, ""  # it continues what that answer has begun
+            given, digest, config = NOTHING_GIVEN, "", None  # it continues what that answer began
         if has_ended:
             raise ResumeRefused(
                 key.thread,
@@ -204,7 +209,7 @@ class Start(msgspec.Struct):
         over = bring_over(threads, key, chain, accept=call.accept_changes)
         if call.assignment is not None and call.assignment.is_retaken and not over.note:
             over = msgspec.structs.replace(over, note=LOST)
-        return self._resumed(over, previous, given, digest)
+        return self._resumed(over, previous, given, digest, config)
 
     def child(self, update: Mapping[str, Any]) -> RunPlan:
         """Start or continue a subgraph's run; its parent decides when."""
@@ -246,7 +251,13 @@ class Start(msgspec.Struct):
             )
         unsaved = BroughtOver(Position(values=position.values), note)
         record = _new_record(self.threads, self.key, "")
-        return self._plan(unsaved, record, opening="fork", at=position)
+        config = self._stored_config
+        return self._plan(unsaved, record, opening="fork", at=position, config=config)
+
+    @property
+    def _stored_config(self) -> Any:
+        """The call's config, if the graph declares its type: others are not stored."""
+        return self.call.config if self.threads.graph.config_type is not None else None
 
     def _ended(self, position: Position, run_id: str, ended: Ending) -> RunPlan:
         """Nothing is to be run: the thread completed with this input, or waits."""
@@ -304,6 +315,7 @@ class Start(msgspec.Struct):
             return None
         codec = threads.codec.for_thread(key)
         update = codec.decode_state(codec.unseal(waiting[0].payload, _input_place(record.run_id)))
+        config = update.pop(CONFIG, None)
         channels = threads.graph.manifest.channels
         renamed = {old: one.name for one in channels for old in one.renamed_from or ()}
         for old in update.keys() & renamed.keys() - threads.graph.schema.channels.keys():
@@ -315,9 +327,10 @@ class Start(msgspec.Struct):
             owner=current_owner(),
         )
         if previous.status == "cancelled":
-            plan = self._instead(chain, previous, update, record)
+            plan = self._instead(chain, previous, update, record, config=config)
         else:
-            plan = self._plan(bring_over(threads, key, chain), record, update=update)
+            over = bring_over(threads, key, chain)
+            plan = self._plan(over, record, update=update, config=config)
         if plan.journal is not None:
             plan.journal.dequeues = record.run_id
         return plan
@@ -329,6 +342,7 @@ class Start(msgspec.Struct):
         update: Mapping[str, Any],
         record: RunRecord,
         unless: str | None = None,
+        config: Any = None,
     ) -> RunPlan:
         """Start a run with another input, on the state before the input of an unfinished run.
 
@@ -339,7 +353,7 @@ class Start(msgspec.Struct):
         base = before_input(threads.store, self.key, head)
         over = bring_over(threads, self.key, base) if base else self._afresh()
         over = msgspec.structs.replace(over, note=f"discards run {previous.run_id}")
-        plan = self._plan(over, record, update=update, head=head, unless=unless)
+        plan = self._plan(over, record, update=update, head=head, unless=unless, config=config)
         if plan.journal and TRANSITIONS[previous.status]:
             attempt = attempts_at(head.step, threads.restore(chain).results)
             plan.journal.supersede(previous, head.next, attempt)
@@ -351,6 +365,7 @@ class Start(msgspec.Struct):
         previous: RunRecord,
         given: Given = NOTHING_GIVEN,
         digest: str = "",
+        config: Any = None,
     ) -> RunPlan:
         call, key, threads, position = self.call, self.key, self.threads, over.position
         if call.queues:  # workers would run it with the code of this graph
@@ -373,10 +388,10 @@ class Start(msgspec.Struct):
         opening = "answer" if answers or timed_out else opening
         if over.changed:
             opening = "update"
-        if call.queues:
+        if call.queues or config is not None:
             opening = opening or "takeover"
         how: dict[str, Any] = {"opening": opening, "answers": answers, "released": released}
-        how |= {"arrived": arrived, "timed_out": timed_out}
+        how |= {"arrived": arrived, "timed_out": timed_out, "config": config}
         if previous.status in ("queued", "interrupted", "sleeping"):
             record = msgspec.structs.replace(
                 previous,
@@ -446,12 +461,13 @@ class Start(msgspec.Struct):
         head: Entry | None = None,
         at: Position | None = None,
         unless: str | None = None,
+        config: Any = None,
         **how: Any,
     ) -> RunPlan:
         """``head`` is the thread's newest entry, if not the one at the position.
 
         ``at`` is where the run starts, if its thread has no entry there. ``unless`` is the digest
-        of the key no run of the thread has yet.
+        of the key no run of the thread has yet. ``config`` replaces the stored one.
         """
         threads, position = self.threads, over.position
         newest, codec = head or position.entry, threads.codec
@@ -471,6 +487,11 @@ class Start(msgspec.Struct):
         journal.unless = unless
         if SUBGRAPH not in record.key.thread:
             journal.inboxes = threads.graph.schema.inboxes
+        if config is not None:
+            journal.configure(config)
+        is_declared = threads.graph.config_type is not None
+        if journal.config is not None and (is_declared or self.call.config is None):
+            how["node_config"] = journal.config
         if over.changed:
             journal.restart()
         if (over.changed and not over.renames) or head:
@@ -562,7 +583,7 @@ def enqueue(
     if not waits and not call.names_run:
         return None
     threads = threads.for_thread(key, store.read(key)) if threads.encrypts else threads
-    digest, _ = _digest(threads, update, call.key)
+    digest, _ = _digest(threads, update, call.key, call.config)
     current = store.run(key, info.run_id)
     known = None if call.again else current
     if call.names_run:
@@ -591,7 +612,8 @@ def _wait_behind(
     digest: str,
 ) -> tuple[RunRecord, bool]:
     record = msgspec.structs.replace(_new_record(threads, key, digest), status="queued", owner=None)
-    body = threads.codec.encode_state(dict(update))
+    config = {} if call.config is None else {CONFIG: call.config}
+    body = threads.codec.encode_state({**config, **update})
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
     segment = Segment(run_id=record.run_id, graph=record.graph, key=key, queues=True)
     mark = record.run_id if call.again else digest
@@ -739,15 +761,15 @@ def _as_metadata(carried: Mapping[str, str]) -> dict[str, str]:
 
 
 def _digest(
-    threads: Threads, update: Mapping[str, Any], key: str | None
+    threads: Threads, update: Mapping[str, Any], key: str | None, config: Any
 ) -> tuple[str, Encoded | None]:
-    """A digest that distinguishes inputs or keys, and the encoded input.
+    """A digest that distinguishes inputs with their configs, or keys; and the encoded input.
 
     An input that cannot be stored is refused. It is to be encoded again if code of the user may
     change it before it is stored: a reducer, or the state's class.
     """
     schema, codec = threads.graph.schema, threads.codec
-    operations: Operations = []
+    operations: Operations = [] if config is None else [SET, CONFIG, config]
     is_final = not schema.is_guarded
     for name, channel in schema.channels.items():
         if name in update:

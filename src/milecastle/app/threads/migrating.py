@@ -183,6 +183,7 @@ def _migrated(threads: Threads, key: ThreadKey, chain: Chain, migration: Migrati
         reserved=old.reserved if nodes == entry.next else {},
         settled=old.settled,
         settled_id=old.settled_id,
+        config=old.config,
     )
     fitting = _fitting(threads, key, position)
     return BroughtOver(fitting, _note(entry.fingerprint), changed=True)

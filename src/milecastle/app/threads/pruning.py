@@ -77,7 +77,7 @@ def _as_snapshot(store: Store, codec: LogCodec, key: ThreadKey, entry: Entry) ->
     if chain is None:
         raise InvalidRequest(f"thread '{key.thread}' changed while it was being pruned: try again")
     found = restore(chain, codec)
-    body = codec.encode_state({**found.values, **found.reserved})
+    body = codec.encode_state(found.contents)
     snapshot = msgspec.structs.replace(
         chain.entries[-1], kind=SNAPSHOT, base_seq=entry.seq, roll_seq=entry.seq
     )

@@ -8,8 +8,8 @@ from milecastle.app.runs.answering import Given
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.questions import choose, parse_answer, parse_object
-from milecastle.cli.running import finish, options_of, run_options, take_over_option
+from milecastle.cli.questions import choose, parse_answer
+from milecastle.cli.running import finish, options_of, read_config, run_options, take_over_option
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, stored_app, verb
 from milecastle.errors import ResumeRefused
@@ -47,7 +47,7 @@ def command(
 
     JSON if valid, else text; yes and no if the question expects a bool.
     """
-    node_config = parse_object(config, "--config") if config else None
+    node_config = read_config(config)
     app, store = stored_app(session)
     key = find_thread(store, session.tenant, thread)
     head = app.state(key)

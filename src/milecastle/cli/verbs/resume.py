@@ -7,8 +7,7 @@ import click
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.questions import parse_object
-from milecastle.cli.running import finish, options_of, run_options, take_over_option
+from milecastle.cli.running import finish, options_of, read_config, run_options, take_over_option
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.errors import InvalidRequest, ResumeRefused
@@ -39,7 +38,7 @@ def command(
 
     However its run ended: a crash, a failure, an interrupt. Exit code 5 means that it was refused.
     """
-    node_config = parse_object(config, "--config") if config else None
+    node_config = read_config(config)
     app = session.app()
     if not app.has_store:
         raise click.UsageError("resuming needs a store: set one with --store")

@@ -6,7 +6,7 @@ import click
 
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.running import print_handle
+from milecastle.cli.running import config_option, print_handle, read_config
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, stored_app, verb
 
@@ -14,11 +14,13 @@ from milecastle.cli.verb import app_option, stored_app, verb
 @click.command("retry")
 @click.argument("thread", shell_complete=complete_threads)
 @click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
+@config_option
 @app_option
 @verb
-def command(session: Session, thread: str, delay: float) -> None:
+def command(session: Session, thread: str, delay: float, config: str | None) -> None:
     """Hand a thread whose run failed, died or was cancelled over to the workers."""
+    node_config = read_config(config)
     app, store = stored_app(session)
     key = find_thread(store, session.tenant, thread)
-    handle = app.retry(key, delay=delay)
+    handle = app.retry(key, delay=delay, config=node_config)
     print_handle(session, handle)

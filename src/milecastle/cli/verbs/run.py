@@ -9,11 +9,11 @@ import click
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import command_text
 from milecastle.cli.printing import say
-from milecastle.cli.questions import parse_object
 from milecastle.cli.running import (
     finish,
     input_options,
     options_of,
+    read_config,
     read_input,
     run_options,
     take_over_option,
@@ -71,7 +71,7 @@ def command(
     6 that it is in progress. For file graphs use build.
     """
     values = read_input(given)
-    node_config = parse_object(config, "--config") if config else None
+    node_config = read_config(config)
     app = load_or_record(session, thread)
     call = Call(
         input=fitted(app.graph.schema, values, {}),

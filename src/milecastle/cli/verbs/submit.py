@@ -5,7 +5,13 @@ from __future__ import annotations
 import click
 
 from milecastle.app.runs.calls import IfBusy
-from milecastle.cli.running import input_options, print_handle, read_input
+from milecastle.cli.running import (
+    config_option,
+    input_options,
+    print_handle,
+    read_config,
+    read_input,
+)
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, stored_app, verb
 from milecastle.views.values import fitted
@@ -14,6 +20,7 @@ from milecastle.views.values import fitted
 @click.command("submit")
 @app_argument
 @input_options
+@config_option
 @click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
 @click.option(
     "--priority",
@@ -36,6 +43,7 @@ def command(
     key: str | None,
     again: bool,
     tags: tuple[str, ...],
+    config: str | None,
     delay: float,
     priority: int,
     if_busy: IfBusy,
@@ -44,7 +52,7 @@ def command(
 
     Submitted again with the same input or key, it finds the run that it started.
     """
-    values = read_input(given)
+    values, node_config = read_input(given), read_config(config)
     session.app()
     app, _ = stored_app(session)
     handle = app.submit(
@@ -56,5 +64,6 @@ def command(
         priority=priority,
         if_busy=if_busy,
         tags=tags,
+        config=node_config,
     )
     print_handle(session, handle)
