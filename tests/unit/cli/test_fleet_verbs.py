@@ -16,7 +16,7 @@ from milecastle.views.documents import (
     WorkerDocument,
     WorkersDocument,
 )
-from tests.unit.cli.commands import Desk
+from tests.unit.cli.commands import DEMO, Desk
 
 
 def submitted(desk: Desk, thread: str = "demo") -> SubmitDocument:
@@ -180,3 +180,22 @@ def test_why_explains_a_thread_and_doctor_the_queue(desk: Desk) -> None:
     assert [line.code for line in found.reasons] == ["no-worker"]
     checks = desk.document("doctor").checks
     assert [one.verdict for one in checks if one.name == "queue"] == ["warning"]
+
+
+def test_submit_and_retry_take_a_config(desk: Desk) -> None:
+    """Was broken: the option accepted and not passed on."""
+    desk.write(
+        "demo.py",
+        DEMO.replace("StateGraph(Draft)", "StateGraph(Draft, config=dict)")
+        .replace("research(state: Draft)", "research(state, config)")
+        .replace("a fact about {state['topic']}", "{config['what']}"),
+    )
+    given = ("--input", '{"topic": "w"}', "--config")
+    desk.call("submit", "demo:app", "--thread", "t", *given, '{"what": "bricks"}')
+    desk.call("submit", "demo:app", "--thread", "u", *given, '{"who": "nobody"}')
+    desk.call("worker", "demo:app", "--until-idle", "--poll", "0.05")
+    assert desk.document("show", "t").state["notes"] == ["bricks"]
+    desk.call("retry", "u", "--app", "demo:app", "--config", '{"what": "tiles"}')
+    desk.call("worker", "demo:app", "--until-idle", "--poll", "0.05")
+    assert desk.document("show", "u").state["notes"] == ["tiles"]
+    assert "--config is not JSON" in desk.err("submit", "demo:app", *given, "x", code=2)

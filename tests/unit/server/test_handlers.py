@@ -14,11 +14,14 @@ import pytest
 from starlette.datastructures import Headers
 
 from milecastle import (
+    END,
+    START,
     CheckpointStore,
     Conflict,
     InvalidRequest,
     Keyring,
     RunInProgress,
+    StateGraph,
     ThreadKey,
     ThreadNotFound,
 )
@@ -33,7 +36,7 @@ from milecastle.server.problems import UNAUTHORIZED, Refused
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.values import anything
-from tests.unit.server.calling import OTHER, Api, build, token_of, trip
+from tests.unit.server.calling import OTHER, Api, Trip, ask, build, token_of, trip
 
 
 def test_submission_names_the_checkpoint_from_which_it_is_followed(api: Api) -> None:
@@ -613,3 +616,31 @@ def test_thread_of_a_graph_that_is_not_served_is_followed_and_deleted(api: Api) 
         assert "event: state" in text, thread
         assert api.ask("DELETE", path).json()["deleted"] is True
         assert api.ask("GET", path).status_code == 404
+
+
+def test_a_run_an_answer_and_a_resume_have_configs(api: Api) -> None:
+    """Was broken: the field read and not passed on."""
+
+    def note(state: Any, config: Any) -> dict[str, Any]:
+        if config["model"] == "broken":
+            raise RuntimeError("no ink")
+        return {"log": [config["model"]]}
+
+    graph = StateGraph(Trip, config=dict)
+    graph.add_node("first", note).add_node("ask", ask).add_node("last", note)
+    graph.add_edges(START, "first", "ask", "last", END)
+    app = graph.compile(store=api.app.store)
+    api.serve(app)
+    asked = {**trip(), "config": {"model": "broken"}}
+    assert api.ask("POST", "/v1/threads/t/runs", json=asked).status_code == 202
+    api.work(app)
+    api.ask("POST", "/v1/threads/t/resume", json={"config": {"model": "a"}})
+    api.work(app)
+    (question,) = api.ask("GET", "/v1/threads/t").json()["questions"]
+    answers = {"answers": {question["id"]: True}, "config": {"model": "b"}}
+    assert api.ask("POST", "/v1/threads/t/answers", json=answers).status_code == 202
+    api.work(app)
+    assert api.ask("GET", "/v1/threads/t").json()["state"]["log"] == ["a", "ask", "b"]
+    api.serve(api.app)
+    undeclared = api.ask("POST", "/v1/threads/v/runs", json=asked)
+    assert undeclared.status_code == 400
