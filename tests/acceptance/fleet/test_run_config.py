@@ -234,6 +234,19 @@ def test_snapshots_and_pruning_keep_the_config(tmp_path: Path) -> None:
     assert app.resume("t", "and").state["said"][-1] == "and a"
 
 
+def test_no_reader_of_the_state_sees_the_config() -> None:
+    """Was broken: a follower showed it as a key of the state."""
+    app = talking(MemoryStore(), asks, asks)
+    app.invoke(hello(), "t", config=Settings("a"))
+    app.resume("t", "yes", config=Settings("b"))
+    app.resume("t", "yes", config=Settings("c"))
+    states = [event.state for event in app.follow("t")]
+    states += [app.state("t", at=seq + 1).state for seq in range(len(states))]
+    latest = CheckpointStore(app.store, types=[Settings]).get_latest(KEY)
+    states.append(latest.state if latest else None)
+    assert {tuple(state) for state in states if state is not None} == {("said",)}
+
+
 def test_subgraphs_have_the_config_of_their_parent(store: Store) -> None:
     """Was broken: the child's plan without the stored config."""
     inner = talking(None, asks, name="inner")

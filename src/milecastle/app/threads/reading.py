@@ -19,7 +19,7 @@ from milecastle.app.results import Snapshot
 from milecastle.app.threads.children import children_of
 from milecastle.app.threads.log import At, Threads, interrupts_at
 from milecastle.codec.deltas import LogCodec, replay
-from milecastle.engine.reserved_channels import split
+from milecastle.engine.reserved_channels import CONFIG, split
 from milecastle.engine.status import claimed, thread_info, waits_at
 from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_datetime
@@ -305,6 +305,7 @@ class _Follower:
             body = codec.unseal_entry(entry, entry.roll_seq)
             self._values = replay(_copied(self._values), codec.decode(body))
             split(self._values)
+            self._values.pop(CONFIG, None)
         renames = self._renames_at(entry)
         nodes, next = (
             tuple(renames.nodes.get(name, name) for name in names)
