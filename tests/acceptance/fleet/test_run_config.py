@@ -240,11 +240,11 @@ def test_no_reader_of_the_state_sees_the_config() -> None:
     app.invoke(hello(), "t", config=Settings("a"))
     app.resume("t", "yes", config=Settings("b"))
     app.resume("t", "yes", config=Settings("c"))
-    states = [event.state for event in app.follow("t")]
+    states: list[Any] = [event.state for event in app.follow("t")]
     states += [app.state("t", at=seq + 1).state for seq in range(len(states))]
     latest = CheckpointStore(app.store, types=[Settings]).get_latest(KEY)
     states.append(latest.state if latest else None)
-    assert {tuple(state) for state in states if state is not None} == {("said",)}
+    assert {tuple(state) for state in states} == {("said",)}
 
 
 def test_subgraphs_have_the_config_of_their_parent(store: Store) -> None:
