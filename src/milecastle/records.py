@@ -10,6 +10,7 @@ from milecastle.app.upkeep.removing import ErasureReport
 from milecastle.app.upkeep.retention import KeptMore, RetentionReport
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.model.event import Emitted
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import Manifest
 from milecastle.model.run import Failure, Owner, RunRecord, Segment, TaskFailure, ThreadInfo
@@ -24,6 +25,7 @@ __all__ = [
     "Compatibility",
     "CompiledGraph",
     "CopyReport",
+    "Emitted",
     "ErasureReport",
     "Failure",
     "FileReader",

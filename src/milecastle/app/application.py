@@ -27,13 +27,13 @@ from milecastle.app.threads.difference import Change, difference
 from milecastle.app.threads.log import At, Migrate, Migration
 from milecastle.app.threads.messages import discard_message, send_message, unread_messages
 from milecastle.app.threads.migrating import foresee
-from milecastle.app.threads.reading import afollow, follow, history, snapshot
+from milecastle.app.threads.reading import afollow, emitted_after, follow, history, snapshot
 from milecastle.app.threads.tagging import change_tags
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
-from milecastle.model.event import Event
+from milecastle.model.event import Emitted, Event
 from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.message import Message
 from milecastle.model.notebook import card
@@ -410,6 +410,23 @@ class App(Generic[S]):
     async def adiscard(self, thread: Thread, number: int) -> bool:
         """Async version of ``discard``."""
         return await self._runner.off_loop(self.discard, thread, number)
+
+    def emitted(
+        self, thread: Thread, *, after: Emitted | tuple[int, int] | None = None
+    ) -> list[Emitted]:
+        """Values that nodes of the current step have emitted with ``keep``, in order.
+
+        ``after`` is the last one seen, or its attempt and offset if that was in the same step.
+        They end with the step, whose result is then in the state. In a subgraph, ``thread`` is
+        that of the subgraph.
+        """
+        return emitted_after(*self._runner.stored(thread), after)
+
+    async def aemitted(
+        self, thread: Thread, *, after: Emitted | tuple[int, int] | None = None
+    ) -> list[Emitted]:
+        """Async version of ``emitted``."""
+        return await self._runner.off_loop(emitted_after, *self._runner.stored(thread), after)
 
     def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
         """Wait until the thread's run ends or asks something, in whatever process it runs.

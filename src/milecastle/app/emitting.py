@@ -111,7 +111,10 @@ def _logger() -> Logger:
 
 
 class EmittedQueue:
-    """Events a reader has not taken yet. ``wake`` is called from any thread on news."""
+    """Events a reader has not taken yet. ``wake`` is called from any thread on news.
+
+    ``is_hinted``: the thread's log or its stored values have changed.
+    """
 
     def __init__(self, key: ThreadKey, codec: LogCodec, wake: Callable[[], None]) -> None:
         self._key = key
@@ -120,9 +123,11 @@ class EmittedQueue:
         self._waiting: deque[bytes] = deque(maxlen=_ROOM)
         self._dropped: bytes | None = None
         self._seen: dict[str, int] = {}
+        self.is_hinted = False
 
     def put(self, payload: bytes) -> None:
         if not payload:
+            self.is_hinted = True
             self._wake()
             return
         if len(self._waiting) == self._waiting.maxlen and self._dropped is None:

@@ -116,11 +116,11 @@ class FarPort:
 
         return files_at(msgspec.msgpack.decode(self._ask("files"), type=FilePlace))
 
-    def emit(self, task: RunTask, value: Any) -> None:
-        self._ask("emit", value)
+    def emit(self, task: RunTask, value: Any, keep: bool = False) -> None:
+        self._ask("emit", value, keep)
 
-    async def aemit(self, task: RunTask, value: Any) -> None:
-        await self._aask("emit", value)
+    async def aemit(self, task: RunTask, value: Any, keep: bool = False) -> None:
+        await self._aask("emit", value, keep)
 
     def heartbeat(self, task: RunTask) -> None:
         self._ask("heartbeat")

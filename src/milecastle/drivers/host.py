@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from time import monotonic
 from typing import Any, TypeVar
 
+from milecastle.drivers.chunks import DELAY, ValueChunks
 from milecastle.drivers.committer import Committer, PartedCommitter, committer_of
 from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import NO_OBSERVERS, Observers
@@ -27,7 +28,7 @@ from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
 from milecastle.ports.files import PlacedFiles, require_files
 from milecastle.ports.observer import Observer
-from milecastle.ports.services import Services
+from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch, Store
 from milecastle.ports.task import TaskPort
 
@@ -46,7 +47,8 @@ class Host:
 
     ``begin`` looks up a subgraph's thread. ``committer`` is there if the store writes groups.
     ``ports`` are the call's runs, by their ids: the one that was called, and its subgraphs'.
-    ``pulse`` changes when the run moves, or a node says it does.
+    ``pulse`` changes when the run moves, or a node says it does. ``told`` is called when emitted
+    values were stored.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Host:
         self.max_parallel = max_parallel
         self.pulse = 0
         self.publish: Callable[[Event], None] | None = None
+        self.told: Callable[[], object] = _nothing
         self._begin = begin
         self.observers = Observers(observers) if observers else NO_OBSERVERS
         self._wanted = wanted
@@ -161,6 +164,8 @@ class Host:
 class HostServices:
     """Driver services for a run; each driver emits and commits in its own way."""
 
+    chunk_delay: float | None = DELAY
+
     def __init__(self, host: Host) -> None:
         self.host = host
 
@@ -178,6 +183,19 @@ class HostServices:
 
     async def acommit(self, batch: Batch) -> None:
         self.commit(batch)
+
+    def chunks(self, offset: int, make: Callable[[int, list[Any]], Batch]) -> Chunks:
+        told = self.host.told
+
+        def commit(batch: Batch) -> None:
+            self.commit(batch)
+            told()
+
+        async def acommit(batch: Batch) -> None:
+            await self.acommit(batch)
+            told()
+
+        return ValueChunks(offset, make, commit, acommit, self.chunk_delay)
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         store = self.host.store
@@ -237,6 +255,10 @@ def advance(last: LastEffects, error: Exception | None) -> Commit | Emit | None:
         return last.send(error)
     except StopIteration:
         return None
+
+
+def _nothing() -> None:
+    """Nobody follows the thread from elsewhere."""
 
 
 def _no_store(batch: Batch) -> None:

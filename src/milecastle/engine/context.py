@@ -169,15 +169,19 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         self._refuse_if_over()
         return self.port.files(self.data).open(file)
 
-    def emit(self, value: Any) -> None:
-        """Emit a value to the stream's reader. In an async node prefer ``await aemit``."""
-        self._refuse_if_over()
-        self.port.emit(self.data, value)
+    def emit(self, value: Any, *, keep: bool = False) -> None:
+        """Emit a value to the stream's reader. In an async node prefer ``await aemit``.
 
-    async def aemit(self, value: Any) -> None:
+        With ``keep`` it is also stored until the step ends, for readers that come later or again:
+        see ``App.emitted``. A crash loses at most the last 50 milliseconds of it.
+        """
+        self._refuse_if_over()
+        self.port.emit(self.data, value, keep)
+
+    async def aemit(self, value: Any, *, keep: bool = False) -> None:
         """Async version of ``emit``: waits for the reader."""
         self._refuse_if_over()
-        await self.port.aemit(self.data, value)
+        await self.port.aemit(self.data, value, keep)
 
     def heartbeat(self) -> None:
         """Reset the idle timer of ``Timeout(idle=...)``."""

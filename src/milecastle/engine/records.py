@@ -21,14 +21,15 @@ from milecastle.ports.task import MISSING
 class Records:
     """Outcomes, attempts and recorded values for the current step's tasks.
 
-    ``first_reruns`` is how often the run's first step was resumed before.
+    ``rows`` are all of them by name. ``first_reruns`` is how often the run's first step was resumed
+    before.
     """
 
     def __init__(self, plan: RunPlan, progress: Progress) -> None:
         self._plan = plan
         self._progress = progress
         self._journal = plan.journal
-        self._rows: dict[str, Mapping[str, Any]] = {}
+        self.rows: dict[str, Mapping[str, Any]] = {}
         if plan.position.results:
             self.recall(plan.position.results)
         reserved = plan.position.reserved
@@ -41,7 +42,7 @@ class Records:
     def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Load rows left by the step's tasks; ``fresh_attempts`` omits the counts."""
         fresh = self._plan.fresh_attempts
-        self._rows = {
+        self.rows = {
             row: kept
             for row, kept in rows.items()
             if not (fresh and row.partition("!")[0].isdigit())
@@ -58,13 +59,13 @@ class Records:
     def rewritten(self) -> tuple[TaskResult, ...]:
         journal = self._journal
         return (
-            tuple(journal.result(row, kept, row) for row, kept in self._rows.items())
+            tuple(journal.result(row, kept, row) for row, kept in self.rows.items())
             if journal
             else ()
         )
 
     def outcome(self, task: str) -> Mapping[str, Any] | None:
-        return self._rows.get(self.outcome_row(task)) if self._rows else None
+        return self.rows.get(self.outcome_row(task)) if self.rows else None
 
     def outcome_row(self, task: str) -> str:
         return outcome_row(self._progress.step + 1, task)
@@ -91,15 +92,15 @@ class Records:
 
     def forget_attempts(self, task: str) -> None:
         """Drop a finished task's attempts: this run needs them no longer."""
-        self._rows.pop(self._attempts_row(task), None)
+        self.rows.pop(self._attempts_row(task), None)
 
     def _marked(self, task: str) -> list[int]:
-        kept = self._rows.get(self._attempts_row(task))
+        kept = self.rows.get(self._attempts_row(task))
         return kept["value"] if kept else [0, 0]
 
     def _mark(self, task: str, counts: list[int]) -> TaskResult | None:
         name = self._attempts_row(task)
-        self._rows[name] = {"value": counts}
+        self.rows[name] = {"value": counts}
         return None if self._journal is None else self._journal.kept(name, counts, task)
 
     @property
@@ -108,11 +109,11 @@ class Records:
         return self.first_reruns if self._progress.step == self._plan.position.step else 0
 
     def recorded(self, task: RunTask, name: str) -> Any:
-        kept = self._rows.get(self.row(task, name))
+        kept = self.rows.get(self.row(task, name))
         return kept["value"] if kept else MISSING
 
     def keep(self, task: RunTask, name: str, value: Any) -> None:
-        self._rows[self.row(task, name)] = {"value": value}
+        self.rows[self.row(task, name)] = {"value": value}
 
     def batch(self, task: RunTask, name: str, value: Any) -> Batch | None:
         """Batch recording a value; ``None`` without a store."""

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec.structs
 
+from milecastle.engine.emissions import Emissions, Unsaved
 from milecastle.engine.failure_records import describe
 from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.received import Received
 from milecastle.errors import RunCancelled, UnserializableState
-from milecastle.model.checkpoint import Source, TaskResult
+from milecastle.model.checkpoint import HOLDING, Source, TaskResult
 from milecastle.model.run import Failure, RunStatus, TaskFailure
 from milecastle.ports.store import Batch
 
@@ -29,6 +30,7 @@ class Saver:
 
     ``holds`` is set by a node that got its context in a step whose beginning was not saved: its
     records and its key are under an older entry, so a failure must not move on from that one.
+    ``emissions`` are those stored with the current step, if its tasks have any.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Saver:
         self._unsaved = 0
         self.holds = False
         self.may_record = True
+        self.emissions: dict[int, Emissions] = {}
 
     def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
         """Batch for the latest change; ``None`` if the interval says to wait."""
@@ -83,6 +86,7 @@ class Saver:
         journal = self._journal
         head, record, may_record = journal.head, journal.record, self.may_record
         self.may_record = False
+        left = self._end_emissions() if self.emissions else []
         try:
             batch = journal.append(self._progress, source, self._note, status, wake_at)
             if self._received.is_used:
@@ -93,7 +97,13 @@ class Saver:
                 self.may_record = may_record
             raise
         self._note = ""
-        return batch
+        return _with_emissions(batch, left) if left and source in HOLDING else batch
+
+    def _end_emissions(self) -> list[tuple[Emissions, Unsaved]]:
+        """Stop storing emitted values; return those that may not be stored."""
+        left = [(one, one.close()) for one in self.emissions.values()]
+        self.emissions.clear()
+        return left
 
     @property
     def _is_draining(self) -> bool:
@@ -149,8 +159,9 @@ class Saver:
             self._journal.turn("cancelled")
         else:
             self._journal.fail(error)
+        left = self._end_emissions() if self.emissions else []
         if not self._unsaved:
-            return self._close(failure)
+            return _with_emissions(self._close(failure), left)
         try:
             source: Source = "takeover" if self.holds else "step"
             batch = self._journal.append(self._progress, source, self._note)
@@ -168,3 +179,8 @@ class Saver:
         if self._journal.known or self._began is None:
             return self._journal.close(failure)
         return msgspec.structs.replace(self._journal.mark(self._began), failure=failure)
+
+
+def _with_emissions(batch: Batch, left: list[tuple[Emissions, Unsaved]]) -> Batch:
+    rows = [row for emissions, unsaved in left for row in emissions.rows(unsaved)]
+    return msgspec.structs.replace(batch, results=(*batch.results, *rows)) if rows else batch

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from milecastle.engine.emissions import Emissions
 from milecastle.engine.plan import Progress, RunPlan, SendMessage
 from milecastle.engine.received import Received
 from milecastle.engine.records import Records
@@ -21,7 +22,7 @@ from milecastle.model.message import Message
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.services import Services
+from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch
 from milecastle.ports.task import MISSING
 
@@ -225,16 +226,35 @@ class RunTaskPort:
             update=value,
         )
 
-    def emit(self, task: RunTask, value: Any) -> None:
+    def emit(self, task: RunTask, value: Any, keep: bool = False) -> None:
         self._refuse_if_stopped(task)
-        if self._services is not None and self._plan.feeding:
+        chunks = self._kept(task, value) if keep else None
+        if chunks is not None:
+            chunks.flush()
+        elif self._services is not None and self._plan.feeding:
             self._services.publish(self._event(task, value))
         if self._services is not None and self._plan.has_readers:
             self._services.emit(self._event(task, value))
 
-    async def aemit(self, task: RunTask, value: Any) -> None:
+    async def aemit(self, task: RunTask, value: Any, keep: bool = False) -> None:
         self._refuse_if_stopped(task)
-        if self._services is not None and self._plan.feeding:
+        chunks = self._kept(task, value) if keep else None
+        if chunks is not None:
+            await chunks.aflush()
+        elif self._services is not None and self._plan.feeding:
             self._services.publish(self._event(task, value))
         if self._services is not None and self._plan.has_readers:
             await self._services.aemit(self._event(task, value))
+
+    def _kept(self, task: RunTask, value: Any) -> Chunks | None:
+        """Add a value to those stored with the step; ``None`` without a store.
+
+        Readers elsewhere get it from there.
+        """
+        journal, saver, services = self._journal, self._saver, self._services
+        if journal is None or saver is None or services is None:
+            return None
+        found = saver.emissions.get(task.step) or saver.emissions.setdefault(
+            task.step, Emissions(task.step, journal, self._records.rows, services)
+        )
+        return found.keep(task, value)

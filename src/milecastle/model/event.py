@@ -21,6 +21,23 @@ else:  # the default is for type checkers: to them a plain ``Event`` is one of a
 
     S = TypeVar("S")
 
+
+class Emitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a node emitted with ``keep``, in the order of ``offset``.
+
+    ``attempt`` is that of its task, and ``begins`` says it is the first value of that: the task
+    begins again if it is not its first attempt. ``seq`` is the checkpoint its step began with.
+    """
+
+    seq: int
+    attempt: int
+    offset: int
+    begins: bool
+    node: str
+    task: str
+    value: Any
+
+
 EventType = Literal[
     "graph_start",
     "graph_complete",
@@ -48,6 +65,7 @@ EventType = Literal[
 
 _FACTS: Final = frozenset(
     {
+        "begins",
         "count",
         "done",
         "error",
@@ -60,7 +78,7 @@ _FACTS: Final = frozenset(
         "next",
         "nodes",
     }
-    | {"path_length", "reused", "source", "taken", "target", "total", "visits", "wake_at"}
+    | {"offset", "path_length", "reused", "source", "taken", "target", "total", "visits", "wake_at"}
 )
 """The part of ``data`` that may be printed: names, numbers and types, never values of a state."""
 

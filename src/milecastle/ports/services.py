@@ -15,6 +15,24 @@ from milecastle.ports.task import TaskPort
 T = TypeVar("T")
 
 
+class Chunks(Protocol):
+    """Values committed in order, a few at a time: see ``Services.chunks``."""
+
+    def add(self, value: Any, /) -> int:
+        """Add a value; return its offset."""
+        ...
+
+    def flush(self) -> None:
+        """Commit the chunk if it is full."""
+        ...
+
+    def aflush(self) -> Coroutine[Any, Any, None]: ...
+
+    def close(self) -> tuple[int, list[Any]]:
+        """End it: values that may not be committed, with the offset of the first."""
+        ...
+
+
 class Services(Protocol):
     """Called on a node's thread or event loop."""
 
@@ -53,6 +71,10 @@ class Services(Protocol):
 
     def acall(self, function: Callable[..., T], /, *args: Any) -> Coroutine[Any, Any, T]:
         """Async version of ``call``."""
+        ...
+
+    def chunks(self, offset: int, make: Callable[[int, list[Any]], Batch], /) -> Chunks:
+        """Commits values soon after they are added; ``make`` makes the batch of a chunk."""
         ...
 
     def heartbeat(self) -> None:

@@ -69,11 +69,14 @@ class TaskPort(Protocol):
         """The tenant's files; ``InvalidRequest`` if the run has none."""
         ...
 
-    def emit(self, task: RunTask, value: Any, /) -> None:
-        """Emit a value to the stream's reader; may wait until it has caught up."""
+    def emit(self, task: RunTask, value: Any, keep: bool = False, /) -> None:
+        """Emit a value to the stream's reader; may wait until it has caught up.
+
+        With ``keep`` it is soon stored as well, until the step ends.
+        """
         ...
 
-    async def aemit(self, task: RunTask, value: Any, /) -> None:
+    async def aemit(self, task: RunTask, value: Any, keep: bool = False, /) -> None:
         """Async version of ``emit``."""
         ...
 

@@ -9,6 +9,8 @@ Rules:
 - A checkpoint is recognized by its seq and an emitted value by its number, so a reader gets each
   once, whether it comes from the log or from the broadcast. Values emitted before a
   reader came are not for it; those it was too slow for are counted as missed.
+- A stored value is recognized by its place: the seq its step began with, and its offset. A reader
+  that misses some, because it came late or was slow, reads them for itself.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from milecastle.app.threads.reading import is_kept
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 
@@ -46,14 +49,19 @@ class FollowedThread(Protocol):
 
     def missed(self, run_id: str, count: int) -> bytes: ...
 
+    async def stored(self, place: tuple[int, int]) -> list[Event[Any]]:
+        """Stored values from a place on, of the step at the head."""
+        ...
+
 
 class BroadcastText(msgspec.Struct, frozen=True):
-    """A checkpoint with its seq, an emitted value with its number, or a stop."""
+    """A checkpoint with its seq, an emitted value with its number or its place, or a stop."""
 
     text: bytes
     seq: int = 0
     number: int = 0
     run_id: str = ""
+    place: tuple[int, int] | None = None
 
 
 class Broadcast:
@@ -102,6 +110,8 @@ class Broadcast:
         text = await self.source.text(event)
         if event.seq is not None:
             return BroadcastText(text, seq=event.seq)
+        if is_kept(event):
+            return BroadcastText(text, place=place_of(event))
         self.emitted += 1
         return BroadcastText(text, number=self.emitted, run_id=event.run_id)
 
@@ -152,12 +162,13 @@ class Broadcast:
 
 
 class Reader:
-    """One reader, which has seen checkpoints up to ``after``."""
+    """One reader, which has seen checkpoints up to ``after`` and so many values stored then."""
 
-    def __init__(self, broadcast: Broadcast, after: int) -> None:
+    def __init__(self, broadcast: Broadcast, after: int, stored: int) -> None:
         self._broadcast = broadcast
         self._source = broadcast.source
         self._after = after
+        self._place = after, stored
         self._came = broadcast.end
         self._heard = broadcast.emitted
         self._position = 0
@@ -201,6 +212,8 @@ class Reader:
         if item.seq:
             is_new, self._after = item.seq > self._after, max(item.seq, self._after)
             return [item.text] if is_new else []
+        if item.place is not None:
+            return await self._kept(item.text, item.place)
         if item.number:
             lost, self._heard = item.number - self._heard - 1, max(item.number, self._heard)
             missed = [self._source.missed(item.run_id, lost)] if lost > 0 else []
@@ -210,6 +223,23 @@ class Reader:
         if self._position < self._broadcast.end:  # it was resumed before the reader came
             return []
         return [text] if (text := await self._source.rest(self._after, is_news=False)) else []
+
+    async def _kept(self, text: bytes, place: tuple[int, int]) -> list[bytes]:
+        began, offset = place
+        seen, least = self._place
+        least = 0 if began > seen else least
+        if offset < least:
+            return []
+        self._place = began, offset + 1
+        if offset == least:
+            return [text]
+        missing = await self._source.stored((began, least))
+        found = [event for event in missing if place_of(event) < place]
+        return [*[await self._source.text(event) for event in found], text]
+
+
+def place_of(event: Event[Any]) -> tuple[int, int]:
+    return event.data["began"], event.data["offset"]
 
 
 class Broadcasts:
@@ -221,7 +251,13 @@ class Broadcasts:
         return None if found is None or found.is_over else found
 
     async def read(
-        self, key: ThreadKey, source: FollowedThread, after: int, head: int, silence: float
+        self,
+        key: ThreadKey,
+        source: FollowedThread,
+        after: int,
+        head: int,
+        silence: float,
+        stored: int = 0,
     ) -> AsyncGenerator[bytes, None]:
         """Texts after a seq; see ``Reader``. ``head`` is the newest checkpoint."""
         broadcast = self.find(key)
@@ -229,7 +265,7 @@ class Broadcasts:
             broadcast = self._open[key] = Broadcast(source, head - 1)
         broadcast.readers += 1
         try:
-            async with aclosing(Reader(broadcast, after).texts(silence)) as texts:
+            async with aclosing(Reader(broadcast, after, stored).texts(silence)) as texts:
                 async for text in texts:
                     yield text
         finally:

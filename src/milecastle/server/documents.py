@@ -288,7 +288,10 @@ class StateEvent(HttpDocument, frozen=True):
 
 @prepared
 class EmittedEvent(HttpDocument, frozen=True):
-    """``event: emit``: a node emitted a value. It is not replayed."""
+    """``event: emit``: a node emitted a value. It is replayed if it has an ``offset``.
+
+    ``begins`` says it is the first one of an attempt: a task that is retried begins again.
+    """
 
     run_id: str
     time: str
@@ -297,6 +300,8 @@ class EmittedEvent(HttpDocument, frozen=True):
     task: str | None
     attempt: int | None
     value: Any
+    offset: int | None = None
+    begins: bool = False
 
 
 @prepared

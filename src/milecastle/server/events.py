@@ -5,7 +5,9 @@ Rules:
 - A committed checkpoint is an event with ``id: SEQ``. The log is the stream: a reader that
   reconnects with ``Last-Event-ID`` gets the rest, missing nothing and seeing nothing twice,
   whichever server answers.
-- Emitted values are sent as they come, without an id, and are never replayed.
+- Emitted values are sent as they come, without an id, and are never replayed. Those emitted with
+  ``keep`` have ``id: SEQ.ATTEMPT.OFFSET``, the last checkpoint and their place after it: a reader
+  that reconnects while their step runs gets the rest, and ``begins`` says a retry begins again.
 - The stream stays open when a run stops, and says so: the thread may be resumed.
 - Nobody waits for a reader: see ``broadcasts``.
 """
@@ -13,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -20,7 +23,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle.app.application import App
-from milecastle.app.threads.reading import awatch
+from milecastle.app.threads.reading import awatch, emitted_events, is_kept
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import Entry
 from milecastle.model.event import Event
@@ -48,6 +51,9 @@ POLL: Final = 0.2
 PAGE: Final = 16
 """Checkpoints that are read at once, for a broadcast or for a reader that is behind it."""
 
+_ID: Final = re.compile(r"(?P<seq>[0-9]{1,17})(\.[0-9]{1,17}\.(?P<offset>[0-9]{1,17}))?", re.ASCII)
+"""``SEQ`` or ``SEQ.ATTEMPT.OFFSET``."""
+
 _SMALL: Final = 8 * 1024
 """Bytes of an emitted value that becomes text on the event loop."""
 
@@ -63,28 +69,35 @@ _SMALL: Final = 8 * 1024
 async def events(request: ApiRequest) -> Response:
     """Follow a thread by Server-Sent Events."""
     service = request.service
-    texts = await read_thread(service, request.key, _last_seen(request))
+    texts = await read_thread(service, request.key, *_last_seen(request))
     return EventStreamResponse(service.closing, texts)
 
 
-async def read_thread(service: Service, key: ThreadKey, after: int) -> AsyncGenerator[bytes, None]:
-    """A thread's events after a seq, as sent; empty texts during silence."""
+async def read_thread(
+    service: Service, key: ThreadKey, after: int, stored: int = 0
+) -> AsyncGenerator[bytes, None]:
+    """A thread's events after a seq, as sent; empty texts during silence.
+
+    ``stored`` is how many of the values stored since were seen.
+    """
     broadcast = service.broadcasts.find(key)
     if broadcast is not None and after <= broadcast.seq:
         source, head = broadcast.source, broadcast.seq
     else:
         source, head = await service.off_loop(_begin, service, key, after)
-    return service.broadcasts.read(key, source, after, head, HEARTBEAT)
+    return service.broadcasts.read(key, source, after, head, HEARTBEAT, stored)
 
 
-def _last_seen(request: ApiRequest) -> int:
+def _last_seen(request: ApiRequest) -> tuple[int, int]:
+    """The last checkpoint that was seen, and how many values stored after it."""
     given = request.http.headers.get("last-event-id")
     if given is None:
         after: int = request.query.after
-        return after
-    if not (given.isascii() and given.isdecimal() and len(given) < 18):
+        return after, 0
+    found = _ID.fullmatch(given)
+    if found is None:
         raise InvalidRequest("Last-Event-ID is not an id of this stream")
-    return int(given)
+    return int(found["seq"]), int(found["offset"]) + 1 if found["offset"] else 0
 
 
 def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread, int]:
@@ -141,9 +154,15 @@ class _UnservedThread:
 
     def _text(self, event: Event[Any]) -> bytes:
         name, document = _described(event)
-        return self._block(name, document, event.seq)
+        id = None if event.seq is None else str(event.seq)
+        if is_kept(event):
+            id = f"{event.data['seq']}.{event.attempt}.{event.data['offset']}"
+        return self._block(name, document, id)
 
-    def _block(self, name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
+    async def stored(self, place: tuple[int, int]) -> list[Event[Any]]:
+        return []
+
+    def _block(self, name: str, data: msgspec.Struct, id: str | None = None) -> bytes:
         return event_text(name, as_json(outgoing(data, self._service.redact)), id)
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
@@ -166,6 +185,10 @@ class _StoredThread(_UnservedThread):
         runner = self._runner
         threads, _ = runner.stored(self._key)
         return awatch(threads, self._key, after, POLL, runner.off_loop, emitted=emitted, page=PAGE)
+
+    async def stored(self, place: tuple[int, int]) -> list[Event[Any]]:
+        threads, key = self._runner.stored(self._key)
+        return await self._runner.off_loop(emitted_events, threads, key, place)
 
 
 def _event_of(service: Service, key: ThreadKey, entry: Entry) -> Event[Any]:
@@ -202,6 +225,8 @@ def _described(event: Event[Any]) -> tuple[str, msgspec.Struct]:
         task=event.task,
         attempt=event.attempt,
         value=plain(event.update),
+        offset=event.data.get("offset"),
+        begins=event.data.get("begins", False),
     )
     return "emit", emitted
 

@@ -25,6 +25,7 @@ from milecastle.app.threads.children import delete_with_children
 from milecastle.app.threads.log import log_codec_for
 from milecastle.app.with_store import with_store
 from milecastle.codec.deltas import LogCodec
+from milecastle.engine.emissions import emission_offset
 from milecastle.engine.tasks import outcome_row
 from milecastle.errors import InvalidRequest, MilecastleError, ResumeRefused, UnserializableState
 from milecastle.model.checkpoint import HOLDING, CheckpointMetadata, to_datetime
@@ -104,6 +105,8 @@ class CourseRecord:
     def recording(self, batch: Batch) -> None:
         """A node's effect is about to be recorded."""
         for result in batch.results:
+            if emission_offset(result.task) is not None:
+                continue  # what a node emits is not done once
             self.done[batch.key, result.task] += 1
             if result.task in self._kept.get(batch.key, ()):
                 self.repeated.add(result.task)

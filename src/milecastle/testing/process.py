@@ -111,6 +111,8 @@ class Witness(Protocol):
 
 
 class _Services(HostServices):
+    chunk_delay = None  # only the run's own effects decide when something is written
+
     def __init__(self, host: Host, commit: Callable[[Batch], None]) -> None:
         super().__init__(host)
         self._record = commit

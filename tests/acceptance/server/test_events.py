@@ -112,7 +112,10 @@ def test_stream_stays_open_while_a_question_waits(server: Server) -> None:
     assert statuses == ["interrupted", "completed"]
 
 
-@pytest.mark.parametrize(("last", "status"), [("x", 400), ("99999", 400), ("-1", 400), ("1", 200)])
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [("x", 400), ("99999", 400), ("-1", 400), ("1.2", 400), ("1", 200), ("1.1.7", 200)],
+)
 def test_id_that_the_thread_does_not_have_is_refused(
     server: Server, last: str, status: int
 ) -> None:

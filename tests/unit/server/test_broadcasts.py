@@ -46,10 +46,19 @@ class Log:
         self.watched: list[bool] = []
         self.error: Exception | None = None
         self.is_deleted = False
+        self.kept: list[int] = []
+        self.began = 1
+
+    def _kept(self, offset: int) -> Event[Any]:
+        data = {"began": self.began, "offset": offset}
+        return Event(type="emit", run_id="r", update=f"kept {self.began}.{offset}", data=data)
+
+    async def stored(self, place: tuple[int, int]) -> list[Event[Any]]:
+        return [self._kept(offset) for offset in self.kept if offset >= place[1]]
 
     async def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
         self.watched.append(emitted)
-        told = len(self.emitted)
+        told, began, kept = len(self.emitted), 0, 0
         was_resting = False
         while not self.is_deleted:
             if self.error is not None:
@@ -60,6 +69,10 @@ class Log:
             while emitted and told < len(self.emitted):
                 told += 1
                 yield Event(type="emit", run_id="r", update=self.emitted[told - 1])
+            began, kept = self.began, kept if began == self.began else 0
+            while emitted and kept < len(self.kept):
+                kept += 1
+                yield self._kept(kept - 1)
             if self.is_resting and not was_resting:
                 yield None
             was_resting = self.is_resting
@@ -77,8 +90,10 @@ class Log:
         return f"missed {count}".encode()
 
 
-def reading(found: Broadcasts, log: Log, after: int = 0) -> AsyncGenerator[bytes, None]:
-    return found.read(KEY, log, after, log.head, SILENCE)
+def reading(
+    found: Broadcasts, log: Log, after: int = 0, stored: int = 0
+) -> AsyncGenerator[bytes, None]:
+    return found.read(KEY, log, after, log.head, SILENCE, stored)
 
 
 async def take(texts: AsyncGenerator[bytes, None], count: int) -> list[str]:
@@ -300,3 +315,39 @@ async def test_last_reader_of_a_broadcast_that_ended_leaves_the_next_one_open() 
     assert await take(third, 1) == ["state 1"]
     assert again.watched == [True]
     await close(second, third)
+
+
+def kept(began: int, first: int, last: int) -> list[str]:
+    return [f"emit kept {began}.{offset}" for offset in range(first, last + 1)]
+
+
+@on_loop
+async def test_stored_value_is_sent_to_each_reader_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Was broken: a late reader gets nothing from before it came; a new step's values skipped,
+    because their offsets are smaller.
+    """
+    found, log = Broadcasts(), Log(1)
+    first = reading(found, log)
+    log.kept = [*range(5)]
+    assert await take(first, 6) == ["state 1", *kept(1, 0, 4)]
+    late, back = reading(found, log), reading(found, log, 1, stored=3)
+    assert await take(late, 6) == ["state 1", *kept(1, 0, 4)]
+    assert await take(back, 2) == kept(1, 3, 4)
+    log.head, log.began, log.kept = 2, 2, [0, 1]
+    for one in (first, late, back):
+        assert await take(one, 3) == ["state 2", *kept(2, 0, 1)]
+    await close(first, late, back)
+
+
+@on_loop
+async def test_slow_reader_reads_stored_values_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Was broken: those that the broadcast has dropped were left out."""
+    monkeypatch.setattr(broadcasts, "KEPT", 40)
+    found, log = Broadcasts(), Log(1)
+    quick, slow = reading(found, log), reading(found, log)
+    assert await take(slow, 1) == ["state 1"]
+    log.kept = [*range(20)]
+    await take(quick, 1)
+    await pass_on(200)
+    assert await take(slow, 20) == kept(1, 0, 19)
+    await close(quick, slow)

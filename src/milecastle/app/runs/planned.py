@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from milecastle.app.emitting import Publisher, feed_of
+from milecastle.app.emitting import Publisher, feed_of, notify_rest
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.ownership import Driving
 from milecastle.app.runs.streams import selector
@@ -63,6 +64,7 @@ class PlannedRun(Host):
         )
         if plan.feeding and store is not None and journal is not None:
             self.publish = Publisher(feed_of(store), journal.key, journal.codec).publish
+            self.told = partial(notify_rest, store, journal.key)
         self.call = call
         self.plan = plan
 

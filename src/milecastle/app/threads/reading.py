@@ -5,6 +5,7 @@ A reader following a thread needs nothing of the process running it: the log is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 from heapq import merge
@@ -19,18 +20,31 @@ from milecastle.app.results import Snapshot
 from milecastle.app.threads.children import children_of
 from milecastle.app.threads.log import At, Threads, interrupts_at
 from milecastle.codec.deltas import LogCodec, replay
+from milecastle.engine.emissions import emission_mark, emission_offset
 from milecastle.engine.reserved_channels import CONFIG, split
 from milecastle.engine.status import claimed, thread_info, waits_at
+from milecastle.errors import ThreadNotFound
 from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_datetime
-from milecastle.model.event import Event
+from milecastle.model.event import Emitted, Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import START, Manifest
 from milecastle.model.notebook import card, table
 from milecastle.model.run import RunStatus
 from milecastle.ports.store import Store
 
-__all__ = ["afollow", "awatch", "follow", "history", "running_now", "snapshot"]
+__all__ = [
+    "afollow",
+    "awatch",
+    "emitted_after",
+    "emitted_events",
+    "follow",
+    "history",
+    "is_kept",
+    "running_now",
+    "snapshot",
+    "stored_emissions",
+]
 
 _PAGE = 100
 
@@ -213,10 +227,81 @@ async def awatch(
         follower.end()
 
 
+def emitted_after(
+    threads: Threads, key: ThreadKey, after: Emitted | tuple[int, int] | None
+) -> list[Emitted]:
+    if threads.store.head(key) is None:
+        raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
+    if after is None:
+        place = 0, 0
+    elif isinstance(after, Emitted):
+        place = after.seq, after.offset + 1
+    else:
+        place = sys.maxsize, after[1] + 1
+    return stored_emissions(threads.store, threads.codec.for_thread(key), key, place)
+
+
+def stored_emissions(
+    store: Store, codec: LogCodec, key: ThreadKey, place: tuple[int, int]
+) -> list[Emitted]:
+    """Emitted values of the step at the head, from a place on, in their order.
+
+    A place is the seq of a checkpoint, and an offset in the step it belongs to or leads to.
+    """
+    seen, least = place
+    found: list[Emitted] = []
+    for row in store.results(key):
+        first = emission_offset(row.task)
+        if first is None:
+            continue
+        began, values = codec.decode_state(codec.unseal_result(row))["value"]
+        for offset, (task, node, attempt, begins, body) in enumerate(values, first):
+            if began > seen or offset >= least:
+                found.append(
+                    Emitted(
+                        seq=began,
+                        attempt=attempt,
+                        offset=offset,
+                        begins=begins,
+                        node=node,
+                        task=task,
+                        value=codec.decode_state(body)["value"],
+                    )
+                )
+    return sorted(found, key=lambda one: one.offset)
+
+
+def emitted_events(threads: Threads, key: ThreadKey, place: tuple[int, int]) -> list[Event]:
+    """Stored values from a place on, as events."""
+    head = threads.store.head(key)
+    found = stored_emissions(threads.store, threads.codec.for_thread(key), key, place)
+    return [_event_of_emitted(one, key, head) for one in found] if head else []
+
+
+def is_kept(event: Event) -> bool:
+    return event.type == "emit" and "offset" in event.data
+
+
+def _event_of_emitted(one: Emitted, key: ThreadKey, head: Entry) -> Event:
+    return Event(
+        type="emit",
+        run_id=head.run_id,
+        time=head.created_at,
+        key=key,
+        step=head.step + 1,
+        node=one.node,
+        task=one.task,
+        attempt=one.attempt,
+        update=one.value,
+        data={"seq": head.seq, "offset": one.offset, "began": one.seq, "begins": one.begins},
+    )
+
+
 class _Follower:
     """Reads a thread's log as events of the type ``state``, each with its seq.
 
-    The log is read every ``poll`` seconds; emitted values arrive in between. Once the thread has
+    The log is read every ``poll`` seconds; emitted values arrive in between. Stored ones are read
+    when their number has changed, and for a tenth of the time at most. Once the thread has
     stopped, late ones get a moment. A log whose last entry is not the one that was seen is another
     one: the thread was deleted, and ``is_gone`` says so.
     """
@@ -237,6 +322,9 @@ class _Follower:
         self._rested: float | None = None
         self._seen: str | None = None
         self._renames: dict[str, Renames] = {}
+        self._rows: tuple[int, int] = (0, 0)
+        self._place = (0, 0)
+        self._rows_from = 0.0
         self.is_gone = False
         self.is_over = False
         self.end: Callable[[], None] = lambda: None
@@ -247,7 +335,10 @@ class _Follower:
         self.end = feed_of(threads.store).subscribe(key, mailbox.put)
 
     def take(self) -> list[Event]:
-        found = [] if self._mailbox is None else self._mailbox.take()
+        mailbox = self._mailbox
+        found = [] if mailbox is None else mailbox.take()
+        if mailbox is not None and mailbox.is_hinted:
+            mailbox.is_hinted, self._next_look = False, 0.0
         if found:
             self._heard = monotonic()
         return found
@@ -263,6 +354,8 @@ class _Follower:
         newest = store.head(key)
         self.is_gone |= newest is None or self._is_of_another_log(newest)
         found = self._page() if newest is not None and newest.seq > self._after else []
+        if not found and self._mailbox is not None and newest and newest.seq == self._after:
+            found = self._emissions(newest)
         is_at_rest = info is None or info.status not in ("queued", "running") or self.is_gone
         self._next_look = monotonic() + (0.0 if found else self._poll)
         self.is_over = False
@@ -286,6 +379,20 @@ class _Follower:
             self.is_gone = True
             return []
         return [self._event(entry) for entry in found if entry.seq > self._after]
+
+    def _emissions(self, head: Entry) -> list[Event]:
+        """Stored values that were not seen yet; all checkpoints before them were."""
+        store, key, began = self._threads.store, self._key, monotonic()
+        rows = head.step, store.count_results(key, emission_mark(head.step + 1))
+        if rows == self._rows or not rows[1] or began < self._rows_from:
+            return []
+        self._codec = self._codec or self._threads.codec.for_thread(key)
+        found = stored_emissions(store, self._codec, key, self._place)
+        self._rows_from = monotonic() + 9 * (monotonic() - began)
+        self._rows = rows
+        if found:
+            self._place = found[-1].seq, found[-1].offset + 1
+        return [_event_of_emitted(one, key, head) for one in found]
 
     def _is_of_another_log(self, entry: Entry) -> bool:
         if self._seen is None or entry.seq > self._after:
