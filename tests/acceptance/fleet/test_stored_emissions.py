@@ -334,11 +334,11 @@ async def reconnected(store: Store) -> None:
                     seen.append((id.removeprefix("id: "), value))
                 elif text:
                     seen.append(("rest", None))
+                if len(seen) > 60:
+                    go.set()
                 if text and (len(seen) % 10 == 0 or seen[-1][0] == "rest"):
                     break
             await texts.aclose()
-            if len(seen) > 60:
-                go.set()
     found = [value for id, value in seen if value is not None]
     assert found[:64] == [*range(64)]
     assert found[64:] == [*range(len(found) - 64)]  # the last step may end before it is read
