@@ -78,9 +78,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         topics: Mapping[str, Any] | None = None,
         config: type | None = None,
     ) -> None:
-        super().__init__(
-            state, name=name, input=input, output=output, topics=topics, config=config
-        )
+        super().__init__(state, name=name, input=input, output=output, topics=topics, config=config)
 
     @overload
     def node(self, function: F, /) -> F: ...

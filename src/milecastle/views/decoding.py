@@ -21,7 +21,7 @@ from milecastle.codec.deltas import LogCodec, Operations, list_head, replay
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.codec.values import UntypedCodec
 from milecastle.engine.position import Position, restore
-from milecastle.engine.reserved_channels import SENDS, split
+from milecastle.engine.reserved_channels import CONFIG, SENDS, split
 from milecastle.engine.status import NOTHING, Waits, waits_at
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
@@ -111,6 +111,7 @@ def _in_part(chain: Chain, log: LogCodec) -> Decoded:
             operations += (codec.decode(bytes(code)), channel, read)
     values = replay({}, _without(operations, undecoded))
     waits = waits_at(split(values)[0])
+    values.pop(CONFIG, None)
     return Decoded(values, undecoded, waits=waits)
 
 
