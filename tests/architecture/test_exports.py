@@ -102,6 +102,7 @@ EXPORTED: dict[str, list[str]] = {
         "Compatibility",
         "CompiledGraph",
         "CopyReport",
+        "Emitted",
         "ErasureReport",
         "Failure",
         "FileReader",
