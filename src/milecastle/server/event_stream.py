@@ -38,7 +38,7 @@ _PIECE: Final = 256 * 1024
 """Bytes that are sent at once."""
 
 
-def event_text(name: str, data: str, id: str | None = None) -> bytes:
+def event_text(name: str, data: str, id: int | str | None = None) -> bytes:
     head = "" if id is None else f"id: {id}\n"
     return f"{head}event: {name}\ndata: {data}\n\n".encode()
 

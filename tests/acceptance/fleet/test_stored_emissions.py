@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Barrier, Event, Timer
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -28,7 +28,6 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.drivers import chunks
 from milecastle.drivers.chunks import ValueChunks
 from milecastle.errors import Unavailable
 from milecastle.server.events import read_thread
@@ -57,7 +56,7 @@ def values(app: App[Any], after: Any = None) -> list[Any]:
 
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No chunk is due before it is full."""
-    monkeypatch.setattr(chunks.Timer, "start", lambda timer: None)
+    monkeypatch.setattr(Timer, "start", lambda timer: None)
 
 
 def test_a_reader_gets_full_chunks_by_offset_while_the_step_runs(
@@ -118,7 +117,7 @@ def test_an_async_node_stores_what_it_emits(tmp_path: Path) -> None:
         return {}
 
     app = alone(SqliteStore(tmp_path / "s.db"), talk)
-    asyncio.run(app.ainvoke({"said": []}, "t"))  # type: ignore[arg-type]
+    asyncio.run(app.ainvoke({"said": []}, "t"))
     assert seen[:32] == [*range(32)]
 
 
