@@ -20,7 +20,7 @@ from milecastle.app.runs.answering import UNANSWERED, Given
 from milecastle.app.runs.calls import Call, IfBusy, resumed, started, submitted
 from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.runs.streams import StreamMode
-from milecastle.app.runs.submission import Handle
+from milecastle.app.runs.submission import Handle, joined_store
 from milecastle.app.threads.children import own_threads
 from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.difference import Change, difference
@@ -237,6 +237,7 @@ class App(Generic[S]):
         instead_of: str | None = None,
         tags: Iterable[str] = (),
         config: Any = None,
+        connection: Any = None,
     ) -> Handle[S]:
         """Hand a run over to the workers and return: the input is committed, nothing is run here.
 
@@ -253,10 +254,29 @@ class App(Generic[S]):
         ``if_busy="cancel"``, also then); ``Conflict`` if the thread has another run by now. A
         started run adds ``tags`` to its thread. ``config``, of the type the graph declares, is
         stored and compared with the input; without one, a new run has the config of the thread's
-        last.
+        last. ``connection`` is one of the caller to the store's database, a psycopg or a sqlite3
+        connection: the run is submitted in its transaction, and is there if that commits.
         """
         call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags, config)
+        if connection is not None:
+            return self._runner.submit_within(connection, call, delay, priority)
         return self._runner.submit(call, delay, priority)
+
+    def prepare(self, thread: Thread) -> None:
+        """Give a new thread its encryption key, for a ``submit`` with ``connection`` later.
+
+        Call it before that transaction begins. Without encryption, nothing is done.
+        """
+        self._runner.prepare(thread)
+
+    def ring(self) -> None:
+        """Notify workers that runs may be due: after a transaction that submitted some.
+
+        Without it they find the runs when they look by themselves, within a second.
+        """
+        store = self._runner.settings.store
+        if store is not None and store.ring is not None:
+            store.ring()
 
     @explains_keywords
     async def asubmit(
@@ -368,6 +388,7 @@ class App(Generic[S]):
         *,
         key: str | None = None,
         by: str | None = None,
+        connection: Any = None,
     ) -> Sent:
         """Send a message to a thread: stored at once, in order, until a node receives it.
 
@@ -375,9 +396,13 @@ class App(Generic[S]):
         thread that waits for the topic becomes due. With ``key``, sending again is safe
         (``sent.reused``), until the entry that consumed the message is pruned. ``by`` names the
         sender. ``sent.status`` is the thread's: a completed one has the message in its next run.
+        With ``connection``, it is sent in the caller's transaction, as ``submit`` does.
         """
         threads, found = self._runner.stored(thread)
-        return send_message(threads, found, value, topic, key=key, by=by)
+        joined = None
+        if connection is not None:
+            joined = joined_store(threads.store, connection, found)
+        return send_message(threads, found, value, topic, key=key, by=by, joined=joined)
 
     async def asend(
         self,

@@ -41,6 +41,7 @@ from milecastle.app.runs.submission import (
     Handle,
     awaiting,
     has_stopped,
+    joined_store,
     lane_of,
     require_shared,
     when_stopped,
@@ -206,6 +207,33 @@ class Runner(Generic[S]):
                 if _is_final(error, call):
                     raise
         return self._submit(call)
+
+    def submit_within(self, connection: Any, call: Call, delay: float, priority: int) -> Handle[S]:
+        """``submit`` in the caller's transaction: nothing is written by another connection."""
+        if call.if_exists in ("queue", "cancel") or call.instead_of is not None:
+            raise InvalidRequest(
+                "connection= starts a run on a thread that is free: what if_busy='queue', 'cancel' "
+                "and instead_of= do with another run is not part of the caller's transaction"
+            )
+        store, encryption = require_shared(self.settings.store), self.settings.encryption
+        if call.thread is None:
+            call = msgspec.structs.replace(call, thread=self.settings.clock.new_id())
+        key = self._addressed(call)
+        joined = joined_store(store, connection, key)
+        runner = self if encryption is None else self.rebuilt(encryption=encryption.reading())
+        call = runner._handed(call, delay, priority)
+        if _looks_first(call) and (found := runner._found(call)):
+            return found
+        planned = runner.begin(call)
+        if isinstance(planned, Result):
+            return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
+        planned.commit_by(joined.commit)
+        return self._handed_over(planned, planned.hand_over())
+
+    def prepare(self, thread: Thread) -> None:
+        threads, key = self.stored(thread)
+        if self.settings.encryption is not None and threads.store.head(key) is None:
+            self.settings.encryption.sealer(key, new=True)
 
     def _submit(self, call: Call) -> Handle[S]:
         if _looks_first(call) and (found := self._found(call)):

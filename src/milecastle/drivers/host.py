@@ -94,6 +94,12 @@ class Host:
         with self.observers.around_commit(batch.key, batch):
             self._commit(batch)
 
+    def commit_by(self, commit: Callable[[Batch], None]) -> None:
+        """Commit by another way: in a transaction of the caller."""
+        self._commit = commit
+        if not self.observers.sees_commits:
+            self.commit = commit
+
     def seen(self, commit: CommitBatch) -> CommitBatch:
         if not self.observers.sees_commits:
             return commit

@@ -52,7 +52,7 @@ from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.feed import Feed
 from milecastle.ports.files import FileStorage
-from milecastle.ports.mailbox import Mailbox
+from milecastle.ports.mailbox import Mailbox, Sent
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
@@ -63,6 +63,8 @@ __all__ = [
     "Capabilities",
     "Chain",
     "CommitMany",
+    "Join",
+    "JoinedStore",
     "Opened",
     "PartOf",
     "ReadMany",
@@ -79,6 +81,23 @@ CommitMany = Callable[[Sequence[Batch]], Sequence[StoreError | None]]
 PartOf = Callable[[ThreadKey], "Store"]
 ReadMany = Callable[[Sequence[ThreadKey]], Mapping[ThreadKey, Opened]]
 Transact = Callable[[ThreadKey, Callable[[Any], Batch]], bool]
+Join = Callable[[Any, ThreadKey], "JoinedStore"]
+
+
+class JoinedStore(Protocol):
+    """A store as written by a caller's own transaction: whether it commits is the caller's to say.
+
+    A refused call leaves that transaction as it was, and usable. Nothing is read by other
+    connections, and no worker is notified, before it commits.
+    """
+
+    def commit(self, batch: Batch) -> None:
+        """``Store.commit`` in that transaction."""
+        ...
+
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+        """``Mailbox.send`` in that transaction."""
+        ...
 
 
 class WritesRefused(Unavailable):
@@ -166,6 +185,20 @@ class Capabilities(Protocol):
         by a call whose answer was lost: then nothing is written. Whoever takes the thread over
         waits for a transaction that is being committed; ``Conflict`` if one did before.
         """
+        return None
+
+    @property
+    def join(self) -> Join | None:
+        """Write a thread by a connection of the caller, in its open transaction.
+
+        ``InvalidRequest`` if that cannot be one transaction: the connection is of another kind or
+        another database, closed, or in autocommit.
+        """
+        return None
+
+    @property
+    def ring(self) -> Callable[[], None] | None:
+        """Notify those that ``listen``: threads may have become due."""
         return None
 
 

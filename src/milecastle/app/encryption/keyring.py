@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from milecastle.app.threads.children import is_child, root_of
@@ -47,6 +48,13 @@ class Keyring:
     def __init__(self, keys: Mapping[str, bytes | str], *, store: str | Store) -> None:
         self._wrapper = _wrapper({name: _key(name, key) for name, key in keys.items()})
         self._keys = KeyStore(find_store(store) if isinstance(store, str) else store)
+        self._writes = True
+
+    def reading(self) -> Keyring:
+        """The same without writing: a thread that is new must have a key already."""
+        found = copy(self)
+        found._writes = False
+        return found
 
     @classmethod
     def from_environment(cls, *, store: str | Store | None = None) -> Keyring:
@@ -77,7 +85,13 @@ class Keyring:
 
         address = _address(key)
         found = self._keys.get_latest(address)
-        if new and (found is None or not is_child(key)):
+        if new and not self._writes:
+            if found is None:
+                raise InvalidRequest(
+                    f"thread '{key.thread}' has no key yet, and creating one would wait for the "
+                    f"caller's transaction: call app.prepare('{key.thread}') before it begins"
+                )
+        elif new and (found is None or not is_child(key)):
             found = self._begin(address, found)
         thread_key = self._wrapper.unwrap(_wrapped(found), address.thread) if found else None
         return ThreadSealer(key, thread_key, new=new)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -24,13 +24,14 @@ from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNot
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
-from milecastle.ports.store import Store, offers
+from milecastle.ports.store import JoinedStore, Store, offers
 
 __all__ = [
     "Handle",
     "ResultSource",
     "awaiting",
     "has_stopped",
+    "joined_store",
     "lane_of",
     "require_shared",
     "when_stopped",
@@ -97,6 +98,16 @@ def require_shared(store: Store | None) -> ClaimStore:
             "compile(store='sqlite:///...') or 'postgresql://...'"
         )
     return store
+
+
+def joined_store(store: Store, connection: Any, key: ThreadKey) -> JoinedStore:
+    """The store in the caller's transaction, if it can be that."""
+    if store.join is None:
+        raise InvalidRequest(
+            f"connection= needs a store in a database of the caller, and {type(store).__name__} is "
+            "none: compile(store='sqlite:///...') or 'postgresql://...'"
+        )
+    return store.join(connection, key)
 
 
 def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[float]:

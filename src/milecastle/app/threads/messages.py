@@ -20,7 +20,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, check_name
 from milecastle.model.message import Message, check_topic
 from milecastle.ports.mailbox import Mailbox, Sent, refuse_no_thread
-from milecastle.ports.store import Store
+from milecastle.ports.store import JoinedStore, Store
 from milecastle.support.printable import quoted
 
 __all__ = [
@@ -59,8 +59,12 @@ def send_message(
     key: str | None = None,
     by: str | None = None,
     task: str | None = None,
+    joined: JoinedStore | None = None,
 ) -> Sent:
-    """Store a message. The second with the same ``key``, or from the same ``task``, is not."""
+    """Store a message. The second with the same ``key``, or from the same ``task``, is not.
+
+    ``joined`` writes it in a transaction of the caller.
+    """
     mailbox = require_mailbox(threads.store)
     check_topic(topic)
     for what, name in (("message's key", key), ("sender's name", by)):
@@ -77,7 +81,7 @@ def send_message(
     else:
         mark = threads.clock.new_id()
     payload = seal_message(codec, topic, mark, value, key=key, by=by)
-    return mailbox.send(thread, topic, mark, payload)
+    return (joined or mailbox).send(thread, topic, mark, payload)
 
 
 def _refuse_unread_by(threads: Threads, key: ThreadKey) -> None:

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -35,6 +35,8 @@ from milecastle.ports.store import (
     Batch,
     Chain,
     CommitMany,
+    Join,
+    JoinedStore,
     Opened,
     PartOf,
     ReadMany,
@@ -125,6 +127,15 @@ class OffloadingStore(ForwardingStore):
         for at, outcome in zip(ready, written, strict=True):
             outcomes[at] = outcome
         return outcomes
+
+    @property
+    def join(self) -> Join | None:
+        inner = self.inner.join
+        return None if inner is None else lambda given, key: _Joined(self, inner(given, key))
+
+    @property
+    def ring(self) -> Callable[[], None] | None:
+        return self.inner.ring
 
     @property
     def part_of(self) -> PartOf | None:
@@ -416,3 +427,17 @@ def _name_of(waiting: WaitingInput | StoredMessage) -> str:
 def _place(key: ThreadKey, row: Entry | TaskResult) -> str:
     task = f", task '{row.task}'" if isinstance(row, TaskResult) else ""
     return f"thread '{key.thread}', seq {row.seq}{task}"
+
+
+class _Joined:
+    """``JoinedStore`` with large values stored beforehand: the sweep removes unused ones."""
+
+    def __init__(self, store: OffloadingStore, inner: JoinedStore) -> None:
+        self._store = store
+        self._inner = inner
+
+    def commit(self, batch: Batch) -> None:
+        self._inner.commit(self._store.offloaded(batch))
+
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+        return self._inner.send(key, topic, mark, self._store.offloaded_input(key, payload))

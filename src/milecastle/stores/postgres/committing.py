@@ -137,6 +137,17 @@ class Commits:
             for place, batch in enumerate(batches)
         ]
 
+    def joined(self, batch: Batch, send: Callable[[Sequence[Write]], Sequence[PGresult]]) -> None:
+        """Append a batch by ``send``, in a transaction of the caller, or raise ``Conflict``."""
+        self._check(batch)
+        writes = [self._write_of(batch)]
+        if batch.thread is not None and writing.is_waiting(batch):
+            writes.append((self._sql.wake_waiting, writing.wake_values([batch])))
+        try:
+            send(writes)
+        except Taken:
+            raise self._refused(batch) from None
+
     def within(
         self,
         key: ThreadKey,

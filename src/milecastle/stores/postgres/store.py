@@ -45,6 +45,8 @@ from milecastle.ports.store import (
     Capabilities,
     Chain,
     CommitMany,
+    Join,
+    JoinedStore,
     Opened,
     ReadMany,
     Transact,
@@ -55,6 +57,7 @@ from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
 from milecastle.stores.postgres.claiming import Claims, Repeat
 from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
+from milecastle.stores.postgres.joining import JoinedConnection, JoinedSchema
 from milecastle.stores.postgres.mailbox import PostgresMailbox
 from milecastle.stores.postgres.migrating import (
     LATEST,
@@ -184,6 +187,20 @@ class PostgresStore(PostgresServer, Capabilities):
         require_key(key)
         self._pool.check_open()
         return self._commits.within(key, work, self._settled_results)
+
+    @property
+    def join(self) -> Join:
+        return self._join
+
+    def _join(self, connection: Any, key: ThreadKey) -> JoinedStore:
+        require_key(key)
+        self._pool.check_open()
+        joined = JoinedConnection(connection, self._pool, key, self._elsewhere)
+        return JoinedSchema(joined, self._commits, self._sql, self.thread)
+
+    @property
+    def ring(self) -> Callable[[], None]:
+        return self._due_listener.ring
 
     def _settled_results(self, key: ThreadKey) -> Sequence[TaskResult]:
         asked = rows.key_parameters(key)

@@ -50,6 +50,7 @@ from milecastle.ports.store import (
     Capabilities,
     Chain,
     CommitMany,
+    Join,
     Opened,
     ReadMany,
     Transact,
@@ -214,6 +215,18 @@ class ShardedStore(MapServers, Capabilities):
             return is_written or store.transact(key, remembered)
 
         return self._call(key, write)
+
+    @property
+    def join(self) -> Join:
+        return lambda connection, key: self._call(key, lambda store: store.join(connection, key))
+
+    @property
+    def ring(self) -> Callable[[], None]:
+        return self._ring
+
+    def _ring(self) -> None:
+        for entry in self._databases:
+            entry.call(lambda store: store.ring())
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None

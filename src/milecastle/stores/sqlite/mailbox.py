@@ -30,28 +30,30 @@ class SqliteMailbox:
 
     def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
         with self._connections.writing() as cursor:
-            transaction = Transaction(cursor, self._path)
-            thread, row = _thread(transaction, key)
-            now, number = self._now(), thread.messages + 1
-            is_full = thread.unread >= port.MOST_UNREAD or number >= SPAN
-            message = StoredMessage(
-                number=number, topic=topic, mark=mark, payload=payload, sent_at=now
-            )
-            values = message_row(thread.origin + number, message)
-            if is_full or not transaction.insert("put_message", values):
-                known = messages.find_mark(transaction, thread, mark)
-                if known is not None:
-                    return Sent(number=known, reused=True, status=row.status)
-                if is_full:
-                    port.refuse_full(key)
-                raise transaction.damage("a number is used twice", f"mailbox, thread '{key}'")
-            thread = msgspec.structs.replace(thread, messages=number, unread=thread.unread + 1)
-            if port.waits_for(row, topic, number) and (row.due_at is None or row.due_at > now):
-                woken = msgspec.structs.replace(row, due_at=now)
-                put_thread(transaction, msgspec.structs.replace(thread, info=woken))
-            else:
-                count_messages(transaction, thread)
-            return Sent(number=number, reused=False, status=row.status)
+            return self.send_in(Transaction(cursor, self._path), key, topic, mark, payload)
+
+    def send_in(
+        self, transaction: Transaction, key: ThreadKey, topic: str, mark: str, payload: bytes
+    ) -> Sent:
+        thread, row = _thread(transaction, key)
+        now, number = self._now(), thread.messages + 1
+        is_full = thread.unread >= port.MOST_UNREAD or number >= SPAN
+        message = StoredMessage(number=number, topic=topic, mark=mark, payload=payload, sent_at=now)
+        values = message_row(thread.origin + number, message)
+        if is_full or not transaction.insert("put_message", values):
+            known = messages.find_mark(transaction, thread, mark)
+            if known is not None:
+                return Sent(number=known, reused=True, status=row.status)
+            if is_full:
+                port.refuse_full(key)
+            raise transaction.damage("a number is used twice", f"mailbox, thread '{key}'")
+        thread = msgspec.structs.replace(thread, messages=number, unread=thread.unread + 1)
+        if port.waits_for(row, topic, number) and (row.due_at is None or row.due_at > now):
+            woken = msgspec.structs.replace(row, due_at=now)
+            put_thread(transaction, msgspec.structs.replace(thread, info=woken))
+        else:
+            count_messages(transaction, thread)
+        return Sent(number=number, reused=False, status=row.status)
 
     def unread(
         self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None

@@ -16,7 +16,9 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec.structs
 
@@ -46,9 +48,18 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Opened
+from milecastle.ports.store import (
+    Batch,
+    Capabilities,
+    Chain,
+    CommitMany,
+    Join,
+    JoinedStore,
+    Opened,
+)
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
+from milecastle.stores.sqlite.joining import JoinedFile, joined_transaction
 from milecastle.stores.sqlite.log import Known, ThreadLog, glance
 from milecastle.stores.sqlite.mailbox import SqliteMailbox
 from milecastle.stores.sqlite.messages import with_message
@@ -130,6 +141,18 @@ class SqliteStore(SqliteFile, Capabilities):
             if outcome is None:
                 self._learn(batch, learned.get(batch.key))
         return outcomes
+
+    @property
+    def join(self) -> Join:
+        return self._join
+
+    def _join(self, connection: Any, key: ThreadKey) -> JoinedStore:
+        require_key(key)
+        self._connections.check_open()
+        joined = partial(joined_transaction, connection, self.path)
+        return JoinedFile(
+            joined, lambda found, batch: self._write(found, batch, None), self.mailbox
+        )
 
     def _write(self, transaction: Transaction, batch: Batch, known: Known | None) -> Known | None:
         if batch.thread is None and batch.dequeues is not None:
