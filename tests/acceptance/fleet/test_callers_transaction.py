@@ -90,7 +90,8 @@ def test_a_commit_leaves_both_and_a_rollback_nothing(desk: Desk) -> None:
     app.ring()
     work(app)
     assert app.state("order").state["log"] == ["a"]
-    assert app.submit(start(), "order", connection=mine).reused
+    with closing(desk.connect()) as mine:
+        assert app.submit(start(), "order", connection=mine).reused
 
 
 def test_a_message_is_part_of_the_transaction(desk: Desk) -> None:
@@ -142,7 +143,7 @@ def test_a_connection_without_a_transaction_is_refused(desk: Desk) -> None:
         mine.execute("ROLLBACK")
     with pytest.raises(InvalidRequest, match=r"closed|cannot be used"):
         app.submit(start(), "order", connection=mine)
-    with pytest.raises(InvalidRequest, match="not builtins.object"):
+    with pytest.raises(InvalidRequest, match=r"not builtins\.object"):
         app.submit(start(), "order", connection=object())
     assert app.store.head(KEY) is None
 

@@ -150,9 +150,7 @@ class SqliteStore(SqliteFile, Capabilities):
         require_key(key)
         self._connections.check_open()
         joined = partial(joined_transaction, connection, self.path)
-        return JoinedFile(
-            joined, lambda found, batch: self._write(found, batch, None), self.mailbox
-        )
+        return JoinedFile(joined, partial(self._write, known=None), self.mailbox)
 
     def _write(self, transaction: Transaction, batch: Batch, known: Known | None) -> Known | None:
         if batch.thread is None and batch.dequeues is not None:
