@@ -110,8 +110,12 @@ def test_a_message_is_part_of_the_transaction(desk: Desk) -> None:
         assert not sent.reused
         assert app.send("order", "paid", "news", key="k", connection=mine).reused
         mine.rollback()
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequest, match="nothing"):
             app.send("nothing", "x", connection=mine)
+        app.submit(start(), "new", connection=mine)
+        app.send("new", "hello", connection=mine)
+        mine.commit()
+    assert [one.value for one in app.mailbox("new")] == ["hello"]
     assert [one.value for one in app.mailbox("order")] == ["paid"]
     assert desk.orders() == 1
 

@@ -70,7 +70,8 @@ def send_message(
     for what, name in (("message's key", key), ("sender's name", by)):
         if name is not None:
             check_name(what, name)
-    _refuse_unread_by(threads, thread)
+    if joined is None or threads.store.thread(thread) is not None:  # or its caller submits it
+        _refuse_unread_by(threads, thread)
     codec = threads.codec.for_thread(thread)
     if (wanted := threads.graph.topics.get(topic)) is not None:
         value = read_message(value, wanted, f"a message of topic {quoted(topic)}")
