@@ -52,8 +52,10 @@ def begins_elsewhere(off: int) -> None:
     """A reader that reconnects begins so many checkpoints too late."""
     honest = broadcasts.Reader.__init__
 
-    def begin(self: broadcasts.Reader, broadcast: broadcasts.Broadcast, after: int) -> None:
-        honest(self, broadcast, after + (off if after else 0))
+    def begin(
+        self: broadcasts.Reader, broadcast: broadcasts.Broadcast, after: int, stored: int
+    ) -> None:
+        honest(self, broadcast, after + (off if after else 0), stored)
 
     setattr(broadcasts.Reader, "__init__", begin)  # noqa: B010
 
