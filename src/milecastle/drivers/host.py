@@ -73,7 +73,7 @@ class Host:
             self._commit = self.committer.commit
         elif store is not None:
             self._commit = store.commit
-        self.commit = self._commit
+        self.commit: Callable[[Batch], None] = self._commit
         self.executors = executors or LocalExecutors(())
         self.ports: dict[str, TaskPort] = {}
         self.cancel = cancel
