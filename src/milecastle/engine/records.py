@@ -72,7 +72,7 @@ class Records:
 
     def received(self, task: str) -> list[int]:
         """Numbers of the messages a finished task received."""
-        kept = self._rows.get(received_row(self._progress.step + 1, task)) if self._rows else None
+        kept = self.rows.get(received_row(self._progress.step + 1, task)) if self.rows else None
         return kept["value"] if kept else []
 
     def attempts(self, task: str) -> int:
