@@ -32,6 +32,7 @@ from milecastle.errors import (
     RunTimeout,
     StoreError,
     ThreadNotFound,
+    TimedOut,
     Unavailable,
     UnserializableState,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "StoreError",
     "ThreadKey",
     "ThreadNotFound",
+    "TimedOut",
     "Timeout",
     "Unavailable",
     "UnserializableState",

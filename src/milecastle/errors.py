@@ -16,6 +16,7 @@
     |   |-- AttemptsExhausted      MC209  a node used all of its attempts
     |   |-- RunFailed              MC210  a run failed in another process
     |   |-- ProcessLost            MC211  the process that ran a node ended
+    |   |-- TimedOut               MC212  a wait passed its deadline without an answer
     |   |-- CommandFailed          MC220  a command failed
     |   `-- FileRefused            MC221  a declared file is missing or not allowed
     |-- RecoveryError
@@ -98,6 +99,7 @@ __all__ = [
     "ShardMoved",
     "StoreError",
     "ThreadNotFound",
+    "TimedOut",
     "Unavailable",
     "UnserializableState",
     "UntrustedFile",
@@ -391,6 +393,21 @@ class ProcessLost(RunError):
         super().__init__(f"the process that ran node '{node}' {how}")
         self.node = node
         self.how = how
+
+
+class TimedOut(RunError):
+    """A question passed its ``deadline`` without an answer: ``interrupt(within=...)`` raises it.
+
+    Catch it in the node, or let ``interrupt()`` return a value with ``otherwise=``.
+    """
+
+    code = "MC212"
+
+    def __init__(self, *, node: str, deadline: datetime) -> None:
+        when = deadline.isoformat(timespec="seconds")
+        super().__init__(f"node '{node}' waited until {when}, and nothing came")
+        self.node = node
+        self.deadline = deadline
 
 
 class CommandFailed(RunError):

@@ -170,6 +170,9 @@ class FarPort:
         found = self._near.answer(label)
         return found if found is MISSING else msgspec.msgpack.decode(msgspec.msgpack.encode(found))
 
+    def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
+        return self._near.deadline(label, seconds)
+
     def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
         return self._near.wake_time(label, until, seconds)
 

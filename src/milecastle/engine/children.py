@@ -77,6 +77,7 @@ class Children:
                 task.node.name,
                 subgraph.input(state),
                 run.task_port.answers_within(task.id),
+                run.task_port.timed_out_within(task.id),
             )
         except Exception as error:
             child.error = error

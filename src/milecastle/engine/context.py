@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 import msgspec
 
 from milecastle.engine.pauses import Paused
-from milecastle.errors import InvalidAnswer, InvalidRequest
+from milecastle.errors import InvalidAnswer, InvalidRequest, TimedOut
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import Node
+from milecastle.model.checkpoint import to_datetime
 from milecastle.model.file import File
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
@@ -30,6 +31,9 @@ from milecastle.ports.task import MISSING, TaskPort
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+_LONGEST: Final = 3_153_600_000.0
+"""The longest deadline, in seconds: a hundred years."""
 
 Around = Callable[[RunTask], AbstractContextManager[None]]
 
@@ -337,7 +341,14 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         self.counts[name] = number + 1
         return number
 
-    def ask(self, question: Any, show: Any, answer: Any) -> Any:
+    def ask(
+        self,
+        question: Any,
+        show: Any,
+        answer: Any,
+        within: timedelta | float | None = None,
+        otherwise: Any = MISSING,
+    ) -> Any:
         """Implementation of ``interrupt()``."""
         from milecastle.codec.answers import as_plain, deliver, schema_of
 
@@ -351,13 +362,17 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             asks=True,
         )
         given = self.port.answer(found.id)
-        if given is MISSING:
-            raise Paused(found.id, found)
-        try:
-            return deliver(given, answer)
-        except InvalidAnswer as error:
-            refused = msgspec.structs.replace(found, refused=error.message)
-            raise Paused(found.id, refused) from None
+        if given is not MISSING:
+            try:
+                return deliver(given, answer)
+            except InvalidAnswer as error:
+                found = msgspec.structs.replace(found, refused=error.message)
+        until, has_passed = self.port.deadline(found.id, _seconds(within))
+        if until is None or not has_passed:
+            raise Paused(found.id, found, until)
+        if otherwise is MISSING:
+            raise TimedOut(node=self.node, deadline=to_datetime(until))
+        return otherwise
 
     def _refuse_if_over(self) -> None:
         if self.over:
@@ -468,15 +483,54 @@ def current() -> Context:
     return running.context
 
 
+def _seconds(within: timedelta | float | None) -> float | None:
+    if within is None:
+        return None
+    seconds = within.total_seconds() if isinstance(within, timedelta) else within
+    if not 0 <= seconds <= _LONGEST:
+        raise InvalidRequest(
+            f"within= takes a time from now, in seconds or as timedelta, not {within}"
+        )
+    return seconds
+
+
 @overload
-def interrupt(question: Any, *, show: Any = ..., answer: type[T]) -> T: ...
+def interrupt(
+    question: Any, *, show: Any = ..., answer: type[T], within: timedelta | float | None = ...
+) -> T: ...
 @overload
-def interrupt(question: Any, *, show: Any = ..., answer: Any = ...) -> Any: ...
-def interrupt(question: Any, *, show: Any = None, answer: Any = None) -> Any:
+def interrupt(
+    question: Any,
+    *,
+    show: Any = ...,
+    answer: type[T],
+    within: timedelta | float,
+    otherwise: D,
+) -> T | D: ...
+@overload
+def interrupt(
+    question: Any,
+    *,
+    show: Any = ...,
+    answer: Any = ...,
+    within: timedelta | float | None = ...,
+    otherwise: Any = ...,
+) -> Any: ...
+def interrupt(
+    question: Any,
+    *,
+    show: Any = None,
+    answer: Any = None,
+    within: timedelta | float | None = None,
+    otherwise: Any = MISSING,
+) -> Any:
     """Ask a person. The run waits for as long as it takes and continues with the answer.
 
     ``show`` is plain data the person should see. ``answer`` is the answer's type: an
-    invalid answer is refused, and the thread is unchanged.
+    invalid answer is refused, and the thread is unchanged. ``within`` is the deadline, in seconds
+    or as a ``timedelta``, from when the question was first asked. If it passes without an answer,
+    this call returns ``otherwise``, or raises ``TimedOut`` without one: an answer that comes later
+    is refused.
 
     The node ends here and runs again from its beginning when it is answered; then this call returns
     the answer. Several questions in one node are identified by their order. Record before you ask
@@ -485,4 +539,4 @@ def interrupt(question: Any, *, show: Any = None, answer: Any = None) -> Any:
     running = running_task()
     if running is None:
         raise InvalidRequest("interrupt() must be called inside a node of a running graph")
-    return running.context.ask(question, show, answer)
+    return running.context.ask(question, show, answer, within, otherwise)

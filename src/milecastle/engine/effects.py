@@ -74,6 +74,7 @@ class Begin(msgspec.Struct, frozen=True):
     node: str
     input: Any
     answers: Mapping[str, Any]
+    timed_out: Mapping[str, int]
 
 
 class Recall(msgspec.Struct, frozen=True):

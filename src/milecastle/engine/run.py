@@ -132,8 +132,7 @@ class Run(RunState):
                 yield Commit(batch)
                 self.saver.saved(batch)
         elif plan.opening is not None:
-            self._take_answers(ANSWERS, plan.answers)
-            self._take_answers(TIMED_OUT, plan.timed_out)
+            self._end_waits()
             self._release(plan.released)
             yield from self._announce(plan.opening)
         if progress.route and not self._is_released and not advance.straight(progress.route):
@@ -148,8 +147,7 @@ class Run(RunState):
             progress.nodes, progress.next, progress.route = (), (), (START,)
             yield from self._save("input")
         elif plan.opening is not None:
-            self._take_answers(ANSWERS, plan.answers)
-            self._take_answers(TIMED_OUT, plan.timed_out)
+            self._end_waits()
             self._release(plan.released)
             yield from self._save(plan.opening)
         self._at_rest = True
@@ -178,10 +176,12 @@ class Run(RunState):
         if self.journal:
             self.journal.note(operations)
 
-    def _take_answers(self, channel: str, answers: Mapping[str, Any]) -> None:
-        if answers:
-            known = self.progress.reserved.get(channel, {})
-            self._note(self.progress.hide(channel, {**known, **answers}))
+    def _end_waits(self) -> None:
+        plan = self.plan
+        for name, new in ((ANSWERS, plan.answers), (TIMED_OUT, plan.timed_out)):
+            if new:
+                known = self.progress.reserved.get(name, {})
+                self._note(self.progress.hide(name, {**known, **new}))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
         if tasks:

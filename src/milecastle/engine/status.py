@@ -33,13 +33,15 @@ class Waits(NamedTuple):
     """A checkpoint's waits.
 
     ``pauses`` counts everything that needs a person, ``questions`` those taking an answer.
-    ``times`` are all times that tasks have waited for in this step, past ones too. ``topics`` are
-    those of its open waits, each with the number of the last message seen.
+    ``times`` are all times that tasks have waited for in this step, past ones too, ``deadlines``
+    those that end a wait for something else. ``topics`` are those of its open waits, each with
+    the number of the last message seen.
     """
 
     pauses: int
     questions: int
     times: tuple[int, ...]
+    deadlines: tuple[int, ...] = ()
     topics: tuple[tuple[str, int], ...] = ()
 
 
@@ -55,7 +57,8 @@ def waits_at(reserved: Reserved) -> Waits:
     questions = [takes_answer(wait) for wait in waits if wait.question is not None]
     topics = dict.fromkeys((topic, number) for wait in waits for topic, number in wait.topics)
     times = tuple(wait.until for wait in waits if wait.until is not None)
-    return Waits(len(questions), sum(questions), times, tuple(topics))
+    deadlines = tuple(wait.until for wait in waits if wait.until is not None and not wait.is_sleep)
+    return Waits(len(questions), sum(questions), times, deadlines, tuple(topics))
 
 
 def thread_info(
@@ -86,7 +89,8 @@ def _status(head: Entry, run: RunRecord, waits: Waits) -> tuple[RunStatus, int |
         return run.status, None, waits.questions
     wake_at = run.wake_at
     if wake_at not in waits.times:  # the head is a branch: its run stopped elsewhere
-        wake_at = min((time for time in waits.times if time > head.created_at), default=None)
+        coming = (time for time in waits.times if time > head.created_at)
+        wake_at = min((*coming, *waits.deadlines), default=None)
     sleeps = (wake_at is not None or waits.topics) and not waits.pauses
     return "sleeping" if sleeps else "interrupted", wake_at, waits.questions
 

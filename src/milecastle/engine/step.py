@@ -34,7 +34,7 @@ from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items
 from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import Task, received_row
-from milecastle.engine.waiting import Kept, is_held, kept_wait
+from milecastle.engine.waiting import Kept, each_wait, is_held, kept_wait
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.run import TaskFailure
@@ -230,7 +230,11 @@ class Step:
         yield from self._settle(task, child.attempt, update, error)
 
     def _pause_with(self, task: Task, ending: Ending) -> None:
-        pauses = [Paused(found.id, found) for found in ending.interrupts]
+        known = {label: wait.until for label, wait in each_wait(ending.reserved)}
+        pauses = [
+            Paused(found.id, found, known.get(found.id.partition(":")[2]))
+            for found in ending.interrupts
+        ]
         if ending.wake_at is not None:
             pauses.append(Paused(":", until=ending.wake_at))
         for paused in pauses:

@@ -126,6 +126,15 @@ class RunTaskPort:
                 self._by_task.setdefault(owner, {})[id] = answer
         return self._by_task.get(task, {})
 
+    def timed_out_within(self, task: str) -> dict[str, int]:
+        found: dict[str, int] = self._progress.reserved.get(TIMED_OUT, {})
+        mark = f"{task}/"
+        return {
+            label.removeprefix(mark): at
+            for label, at in found.items()
+            if label[: len(mark)] == mark
+        }
+
     def recorded(self, task: RunTask, name: str) -> Any:
         self._refuse_if_stopped(task)
         return self._records.recorded(task, name)

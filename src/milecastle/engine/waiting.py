@@ -18,6 +18,7 @@ from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import ANSWERS, SENDS, TIMED_OUT, WAITS, Reserved, Wait
 from milecastle.engine.tasks import Task, outcome_row, ready_nodes, tasks_of
 from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import to_datetime
 from milecastle.model.interrupt import Interrupt
 
 Kept = dict[str, list[Any]]
@@ -154,6 +155,7 @@ def open_interrupts(reserved: Reserved, place: str) -> tuple[Interrupt, ...]:
             answer=wait.question[3],
             asks=wait.question[_ASKS],
             refused=wait.question[5] if len(wait.question) > 5 else None,
+            until=None if wait.until is None else to_datetime(wait.until),
         )
         for label, wait in each_wait(reserved)
         if wait.question is not None and not is_decided(reserved, label)

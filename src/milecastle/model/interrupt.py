@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,7 +17,8 @@ class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
     ``question`` and ``show`` come from ``interrupt()``, and ``answer`` is the JSON schema of valid
     answers (``None``: any plain value). All three are ``None`` at a node of ``interrupt_before`` or
     ``interrupt_after``, which takes no answer. ``refused`` says why the last answer was refused by
-    the node. Its ``repr`` omits the question and ``show``: both may contain values of the state.
+    the node. ``until`` is when the question times out. Its ``repr`` omits the question and
+    ``show``: both may contain values of the state.
     """
 
     id: str
@@ -26,6 +28,7 @@ class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
     answer: Mapping[str, Any] | None = None
     asks: bool = False
     refused: str | None = None
+    until: datetime | None = None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Fields for ``repr``: the interrupt's identity, not its question."""

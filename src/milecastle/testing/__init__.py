@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from milecastle.app.runs.answering import UNANSWERED
 from milecastle.app.with_store import with_store
 from milecastle.model.task import RunTask
 from milecastle.ports.clock import Clock
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from milecastle.testing.store_contract import StoreContract
 
 __all__ = [
+    "UNANSWERED",
     "ClaimContract",
     "Clock",
     "CrashMismatch",

@@ -35,7 +35,8 @@ def crash_everywhere(
     The run is done once undisturbed; then, for every effect, once with a crash before it and once
     with a crash after it. Each time it is continued as a careful user would: ``invoke`` with the
     same input if the run was cut short, ``resume`` if the thread waits at an interrupt, with
-    ``answer``'s result for each open question. A thread sleeping is woken when its time has
+    ``answer``'s result for each open question, or at its deadline if that is ``UNANSWERED``. A
+    thread sleeping is woken when its time has
     come, which is virtual. After the end ``invoke`` with the same input must return the same and
     run nothing. A node's ``ctx.once`` record is an effect like any other.
 

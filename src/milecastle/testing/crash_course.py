@@ -4,7 +4,7 @@ After a crash, and at interrupts, a course continues as a careful user would:
 
 - nothing is saved: ``invoke`` with the input;
 - the run was cut short: ``invoke`` again with the same input, which resumes it;
-- the thread waits for answers: ``resume`` with all of them;
+- the thread waits for answers: ``resume`` with all of them, or at the deadline with none;
 - the thread waits at an interrupt asking nothing: ``resume``;
 - the thread sleeps: time passes, and it is woken;
 - the thread ended: ``invoke`` again with the same input, as a script does that is run again.
@@ -21,6 +21,7 @@ import msgspec
 
 from milecastle.app.application import App
 from milecastle.app.clock import SystemClock
+from milecastle.app.runs.answering import UNANSWERED
 from milecastle.app.threads.children import delete_with_children
 from milecastle.app.threads.log import log_codec_for
 from milecastle.app.with_store import with_store
@@ -149,9 +150,10 @@ class Course(msgspec.Struct, kw_only=True):
     """One course and its outcome.
 
     ``kinds`` are the effects it reached. ``result`` is from the last call that did not crash.
-    ``answered`` are the questions whose answers were acknowledged, ``asked_again`` those of them
-    that were open later on. ``again`` is the call's result after the end, and ``worked_again``
-    how many effects it had. ``problem`` says why it did not come to an end.
+    ``answered`` are the questions whose answers were acknowledged, ``timed_out`` those that code
+    ran without, ``asked_again`` those of both that were open later on. ``again`` is the call's
+    result after the end, and ``worked_again`` how many effects it had. ``problem`` says why it did
+    not come to an end.
     """
 
     thread: str | ThreadKey
@@ -164,6 +166,7 @@ class Course(msgspec.Struct, kw_only=True):
     again: Any = None
     worked_again: int = 0
     answered: list[str] = []
+    timed_out: list[str] = []
     asked_again: list[str] = []
     problem: str = ""
 
@@ -259,6 +262,7 @@ class Courses(Generic[S]):
     ) -> None:
         found = None if head is None else self.app.state(course.thread)
         asking = [each for each in found.interrupts if each.asks] if found else []
+        course.asked_again += [each.id for each in asking if each.id in course.timed_out]
         if found is None or found.status not in ("interrupted", "sleeping"):
             try:
                 # Decoded each time: a new process would share no values with the dead one.
@@ -268,14 +272,20 @@ class Courses(Generic[S]):
                 if found is None or not asking:
                     raise  # otherwise nothing is left to do but to answer
         course.asked_again += [each.id for each in asking if each.id in course.answered]
-        if asking:
-            answers = {each.id: self._answer_to(each) for each in asking}
+        answers = {each.id: self._answer_to(each) for each in asking}
+        answers = {id: answer for id, answer in answers.items() if answer is not UNANSWERED}
+        if answers:
             self._invoke_with_answers(simulator, course, found.key, answers)
             return
-        if found.wake_at is not None and not found.interrupts:
+        if found.wake_at is not None and (asking or not found.interrupts):
             late = found.wake_at - to_datetime(self._clock.now())
             self._clock.advance(max(0.0, late.total_seconds()))
-        self._invoke(simulator, course, None)
+        before, now = len(simulator.kinds), to_datetime(self._clock.now())
+        try:
+            self._invoke(simulator, course, None)
+        finally:
+            if {"RunTask", "StartTasks"} & {*simulator.kinds[before:]}:
+                course.timed_out += [each.id for each in asking if each.until and each.until <= now]
 
     def _invoke(
         self,

@@ -103,7 +103,7 @@ class Judge(Generic[S]):
             yield "the path through the graph differs"
         yield from _repeats(course.record, self._calm.record)
         if course.asked_again or len(course.answered) != len(self._calm.answered):
-            yield "a question was asked again after its answer was acknowledged"
+            yield "a question was asked again after its answer was acknowledged, or it timed out"
         root = history[-1].key
         for key in (root, *(child.key for child in children_of(self._store, root))):
             yield from _leftovers(self._store, key)

@@ -72,7 +72,7 @@ class CheckDocument(Document, frozen=True):
 class QuestionLine(Document, frozen=True):
     """An open question. ``answer`` is the JSON schema of valid answers; ``null``: anything.
 
-    ``refused`` says why the last answer was refused.
+    ``refused`` says why the last answer was refused, ``until`` when the question times out.
     """
 
     id: str
@@ -81,6 +81,7 @@ class QuestionLine(Document, frozen=True):
     show: Any
     answer: Any
     refused: str | None = None
+    until: str | None = None
 
 
 class RunDocument(Document, frozen=True):

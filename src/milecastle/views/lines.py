@@ -78,6 +78,7 @@ def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
             show=plain(one.show),
             answer=plain(one.answer),
             refused=one.refused,
+            until=moment(one.until),
         )
         for one in interrupts
         if one.asks

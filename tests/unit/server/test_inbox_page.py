@@ -20,6 +20,7 @@ BAD = "<script>alert(1)</script>\x1b[31m\u202e"
 class Review(TypedDict, total=False):
     kind: str
     text: str
+    within: int
     got: Any
 
 
@@ -34,7 +35,9 @@ KINDS: dict[str, Any] = {"verdict": Verdict, "text": str, "anything": None}
 def asks(state: Review) -> dict[str, Any]:
     kind = state.get("kind", "bool")
     text = state.get("text", "")
-    got = interrupt(f"{kind}?{text}", show={"text": text}, answer=KINDS.get(kind, bool))
+    within = state.get("within")
+    kinds = KINDS.get(kind, bool)
+    got = interrupt(f"{kind}?{text}", show={"text": text}, answer=kinds, within=within)
     return {"got": got if not isinstance(got, msgspec.Struct) else msgspec.to_builtins(got)}
 
 
@@ -66,6 +69,21 @@ def form_of(found: Document, thread: str) -> dict[str, Any]:
     fields = [one.get("value") for one in found.all("input", name="field")]
     kind = found.all("input", name="kind")[0].get("value")
     return {"question": name, "kind": kind, "field": fields[:1]}
+
+
+def test_questions_with_a_deadline_come_first_and_show_it(
+    api: Api, app: App[Review], browser: Browser
+) -> None:
+    """Tried: the page without its sort; the questions are by thread."""
+    fill(api, app, "a")
+    fill(api, app, "b", within=7200)
+    fill(api, app, "c", within=3600)
+    found = browser.page("/inbox")
+    shown = [one.text for one in found.all("span") if "data-thread" in one.attributes]
+    assert shown == ["c", "b", "a"]
+    until = app.state("c").interrupts[0].until
+    assert until is not None
+    assert f"until {until:%Y-%m-%d %H:%M:%S}" in found.one("main").text
 
 
 def test_questions_are_shown_with_what_they_show(

@@ -37,6 +37,7 @@ from milecastle.engine.reserved_channels import (
     FAILURE,
     SENDS,
     SLEEPS,
+    TIMED_OUT,
     WAITS,
     Reserved,
     branched,
@@ -157,6 +158,7 @@ class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sends: list[Any] = msgspec.field(name=SENDS, default=[])
     waits: dict[str, _Wait] = msgspec.field(name=WAITS, default={})
     answers: dict[str, Any] = msgspec.field(name=ANSWERS, default={})
+    timed_out: dict[str, int] = msgspec.field(name=TIMED_OUT, default={})
     asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
     sleeps: dict[str, tuple[str, int]] = msgspec.field(name=SLEEPS, default={})
     failure: dict[str, tuple[str, str]] = msgspec.field(name=FAILURE, default={})
@@ -387,11 +389,15 @@ def _portable(ending: Ending) -> Reserved:
     its answers and wake times would be lost.
     """
     pending = branched(ending.reserved)
-    for name, what in ((ANSWERS, "has received answers"), (WAITS, "is sleeping")):
+    for name, what in (
+        (ANSWERS, "has received answers"),
+        (TIMED_OUT, "has waited until a deadline"),
+        (WAITS, "is sleeping"),
+    ):
         lost = [
             label
             for label in ending.reserved.get(name, {})
-            if label not in pending.get(name, {}) and (name == ANSWERS or label.endswith("/:"))
+            if label not in pending.get(name, {}) and (name != WAITS or label.endswith("/:"))
         ]
         if lost:
             task = lost[0].partition("/")[0]

@@ -13,7 +13,7 @@ import msgspec
 from milecastle.codec.answers import as_plain, check_answer
 from milecastle.engine.position import Position
 from milecastle.engine.renaming import label_renamed
-from milecastle.engine.reserved_channels import ANSWERS
+from milecastle.engine.reserved_channels import ANSWERS, TIMED_OUT
 from milecastle.engine.status import waits_at
 from milecastle.engine.waiting import has_work, open_interrupts
 from milecastle.errors import (
@@ -25,6 +25,7 @@ from milecastle.errors import (
 )
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import to_datetime
 from milecastle.model.interrupt import Interrupt
 
 
@@ -41,13 +42,15 @@ UNANSWERED: Final = Unanswered()
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """A caller's answers: to the one open question, to ``question``, or to several by id.
 
-    ``key`` identifies the answer: given again, it is the same one.
+    ``key`` identifies the answer: given again, it is the same one. ``timed_out`` are a subgraph's
+    waits, by id, that its parent has committed as timed out; otherwise they are found here.
     """
 
     answer: Any = UNANSWERED
     answers: Mapping[str, Any] | None = None
     question: str | None = None
     key: str | None = None
+    timed_out: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.question is not None and (self.answer is UNANSWERED or self.answers is not None):
@@ -66,7 +69,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     def renamed(self, renames: Renames) -> Given:
         """Ids under the new node names: the caller may have read the old ones."""
-        if not renames or not self.ids:
+        if not renames:
             return self
 
         def renamed(id: str) -> str:
@@ -75,8 +78,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
         if self.question is not None:
             return msgspec.structs.replace(self, question=renamed(self.question))
-        answers = self.answers or {}
-        return msgspec.structs.replace(self, answers={renamed(id): answers[id] for id in answers})
+        answers, timed_out = self.answers or {}, self.timed_out
+        return msgspec.structs.replace(
+            self,
+            answers={renamed(id): answers[id] for id in answers},
+            timed_out=timed_out and {renamed(id): timed_out[id] for id in timed_out},
+        )
 
 
 NOTHING_GIVEN: Final = Given()
@@ -111,22 +118,33 @@ def _questions(position: Position) -> dict[str, Interrupt]:
 
 def refuse_unasked(thread: str, position: Position, given: Given) -> None:
     found, answered = _questions(position), position.reserved.get(ANSWERS, {})
+    timed_out: Mapping[str, int] = position.reserved.get(TIMED_OUT, {})
     for id in given.ids:
         place, _, label = id.partition(":")
         if id in found:
             continue
         open_ids = ", ".join(map(repr, found)) or "none"
         what = f"thread '{thread}' has no open question {id!r}"
+        if place == position.place and label in timed_out:
+            raise AlreadyAnswered(f"{what}: it timed out at {_moment(timed_out[label])}")
         if _is_past(place, position) or (place == position.place and label in answered):
             raise AlreadyAnswered(
-                f"{what}: it was answered, or the thread has left its step; open: {open_ids}"
+                f"{what}: it was answered, or timed out, or the thread has left its step; "
+                f"open: {open_ids}"
             )
         raise NotAsked(f"{what}: it is not asked yet, or in another branch; open: {open_ids}")
     if given and not given.ids and not found:
         what = f"thread '{thread}' has no open question"
+        if timed_out:
+            newest = max(timed_out.values())
+            raise AlreadyAnswered(f"{what}: it timed out at {_moment(newest)}")
         if answered:
             raise AlreadyAnswered(f"{what}: it was answered")
         raise NotAsked(f"{what}: none is asked yet; resume('{thread}') continues it")
+
+
+def _moment(time: int) -> str:
+    return to_datetime(time).isoformat(timespec="seconds")
 
 
 def _is_past(place: str, position: Position) -> bool:

@@ -227,8 +227,11 @@ class Start(msgspec.Struct):
             return self._ended(position, previous.run_id, rest_at(position, "completed"))
         interrupts = open_interrupts(position.reserved, position.place)
         asked = {found.id for found in interrupts if found.asks}
-        known = self.call.given.renamed(over.renames).answers or {}
-        given = Given(answers={id: answer for id, answer in known.items() if id in asked})
+        known = self.call.given.renamed(over.renames)
+        given = Given(
+            answers={id: found for id, found in (known.answers or {}).items() if id in asked},
+            timed_out=known.timed_out,
+        )
         try:
             return self._resumed(over, previous, given)
         except ResumeRefused:
@@ -370,20 +373,22 @@ class Start(msgspec.Struct):
         call, key, threads, position = self.call, self.key, self.threads, over.position
         if call.queues:  # workers would run it with the code of this graph
             threads.refuse_foreign(previous)
-        answers = match_answers(key.thread, position, given.renamed(over.renames)) if given else {}
+        given = given.renamed(over.renames)
+        answers = match_answers(key.thread, position, given) if given else {}
         released = over.released if not answers else ()
-        arrived, timed_out = self._ended_waits(position, answers)
+        arrived, timed_out = self._ended_waits(position, given, answers)
+        is_unsafe = previous.status == "running" or (
+            previous.status == "queued" and not call.is_claimed  # a worker may have begun with it
+        )
         if not (answers or released or arrived or timed_out):
             if not call.is_claimed:  # then the store has compared the time with its own clock
                 _refuse_sleeping(threads, key, previous, position)
             elif (resting := self._still_waits(over, previous)) is not None:
                 return resting
-            if previous.status != "running" or not waits_at(position.reserved).topics:
-                # otherwise a message it received is gone, and it stops again
+            waits = waits_at(position.reserved)
+            if previous.status != "running" or not (waits.topics or waits.deadlines):
+                # otherwise it was cut short, and stops again: its index row says for what it waits
                 refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
-        is_unsafe = previous.status == "running" or (
-            previous.status == "queued" and not call.is_claimed  # a worker may have begun with it
-        )
         opening: Source | None = "takeover" if over.note or is_unsafe else None
         opening = "answer" if answers or timed_out else opening
         if over.changed:
@@ -413,14 +418,29 @@ class Start(msgspec.Struct):
         return plan
 
     def _ended_waits(
-        self, position: Position, answers: Mapping[str, Any] = MappingProxyType({})
+        self,
+        position: Position,
+        given: Given = NOTHING_GIVEN,
+        answers: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[frozenset[str], Mapping[str, int]]:
-        """The waits that a message has ended, and those whose deadlines have passed."""
+        """The waits that a message has ended, and those whose deadlines have passed.
+
+        A queued run leaves its deadlines to its worker. The questions of a subgraph are answered
+        in the root's log, and time out there, so one of both is refused.
+        """
         if waits_at(position.reserved) is NOTHING:
             return frozenset(), {}
         arrived = arrived_waits(self.threads.store, self.key, position)
-        now = self.threads.clock.now()
-        return arrived, passed_deadlines(position.reserved, now, {*arrived, *answers})
+        if self.call.queues:
+            return arrived, {}
+        reserved, now = position.reserved, self.threads.clock.now()
+        passed = passed_deadlines(reserved, now, {*arrived, *answers})
+        if (known := given.timed_out) is not None:
+            ids = {found.id for found in open_interrupts(reserved, position.place)}
+            place = f"{position.place}:"
+            passed = {label: passed[label] for label in passed if place + label not in ids}
+            passed |= {id.removeprefix(place): known[id] for id in known if id in ids}
+        return arrived, passed
 
     def _still_waits(self, over: BroughtOver, previous: RunRecord) -> RunPlan | None:
         """Release a thread that was due for a message that is gone; ``None`` if it has work."""
@@ -538,7 +558,7 @@ def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan
     if threads is None or journal is None:
         position = fresh_position(graph.schema)
         return make(position=position, run_id=clock.new_id(), update=update)
-    given = Given(answers=effect.answers)
+    given = Given(answers=effect.answers, timed_out=effect.timed_out)
     call = Call(given=given, accept_changes=parent.accept_changes)
     key = _child_key(threads.store, journal.key, effect)
     return Start(threads.below(graph), key, call, make).child(update)

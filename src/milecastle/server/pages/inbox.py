@@ -66,6 +66,7 @@ class ShownQuestion(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     show: str
     refused: str | None
+    until: str | None
     is_cut: bool
 
 
@@ -91,7 +92,7 @@ def open_questions(service: Service, tenant: str) -> str:
 
 @WebPage("GET", "/inbox", "read", query=InboxPageQuery, label="Inbox", badge=open_questions)
 async def show_inbox(request: ApiRequest) -> PageView:
-    """Open questions, by thread, those that ask for the same type together."""
+    """Open questions by deadline, then by thread, those that ask for the same type together."""
     return await _inbox(request, request.query.graph or None, request.query.after or None)
 
 
@@ -128,7 +129,16 @@ def _read(
     service: Service, tenant: str, query: InboxQuery
 ) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
     found = inbox_document(service, tenant, query)
-    return _room(_without_values(found, service.redact))
+    kinds, unreadable, next, left = _room(_without_values(found, service.redact))
+    for kind in kinds:
+        kind.asked.sort(key=_urgency)
+    kinds.sort(key=lambda kind: _urgency(kind.asked[0]))
+    return kinds, unreadable, next, left
+
+
+def _urgency(asked: ShownQuestion) -> tuple[bool, str]:
+    """Sorts by deadline; questions without one stay in their order behind the others."""
+    return asked.until is None, asked.until or ""
 
 
 def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
@@ -205,6 +215,7 @@ def _asked(line: InboxLine, question: QuestionLine) -> ShownQuestion:
         question=texts[0][:_LONGEST],
         show=texts[1][:_LONGEST],
         refused=question.refused and question.refused[:_LONGEST],
+        until=question.until,
         is_cut=any(len(text) > _LONGEST for text in texts),
     )
 
