@@ -300,8 +300,7 @@ def test_messages_cost_the_same_however_many_there_are(
 
     def consuming(writer: Writer, number: int) -> Values:
         batch = writer.batch(writer.plan(), consumes=(number,))
-        values = writing.append_many_values([batch], [False])
-        return [*values, *writing.message_values([batch])]
+        return writing.append_consuming_values(batch, same=False)
 
     def sending(writer: Writer) -> Values:
         return writing.send_values(writer.key, "t1", "new", b"x", MOST_UNREAD)

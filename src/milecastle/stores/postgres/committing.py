@@ -4,7 +4,8 @@ Rules:
 
 - A step is one INSERT and one round trip; so is any other batch. The primary key is the fence.
 - A group is one transaction and one round trip. It goes in waves: in each, a thread has one batch;
-  all steps of a wave are one statement, and so are all other batches.
+  all steps of a wave are one statement, and so are all other batches. Results under a head, and a
+  step that consumes messages, are a statement each.
 - The writing statement reads the head, so a gap is refused; and a concurrent writer is detected by
   the primary key.
 - If two groups collide so one has to be undone, or the answer is lost, each batch of it is
@@ -229,9 +230,10 @@ class Commits:
     def _write_of(self, batch: Batch) -> Write:
         try:
             if writing.is_entry(batch):
+                same = self._is_same(batch)
                 if batch.consumes:
-                    return self._append_consuming([batch])
-                return self._sql.append, writing.append_values(batch, self._is_same(batch))
+                    return self._sql.append_consuming, writing.append_consuming_values(batch, same)
+                return self._sql.append, writing.append_values(batch, same)
             if writing.is_results(batch):
                 return self._sql.keep_results, writing.keep_results_values(batch)
             return self._commit_of([batch])
@@ -311,28 +313,18 @@ class Commits:
             yield _Part(write, steps, _named)
         if len(steps) == len(batches):
             return
-        consuming: list[Batch] = []
         others: list[Batch] = []
         for batch in batches:
-            if writing.is_results(batch):
+            if writing.is_results(batch) or (batch.consumes and writing.is_entry(batch)):
                 yield _Part(self._write_of(batch), [batch], _counted)
-            elif not writing.is_entry(batch):
+            elif not writing.is_step(batch):
                 others.append(batch)
-            elif batch.consumes:
-                consuming.append(batch)
-        if consuming:
-            yield _Part(self._append_consuming(consuming), consuming, _named)
         if others:
             yield _Part(self._commit_of(others), others, _numbered)
         waiting = [batch for batch in others if writing.is_waiting(batch)]
         if waiting:
             wake = self._sql.wake_waiting, writing.wake_values(waiting)
             yield _Part(wake, (), self._rung)
-
-    def _append_consuming(self, batches: Sequence[Batch]) -> Write:
-        same = [self._is_same(batch) for batch in batches]
-        values = writing.append_many_values(batches, same)
-        return self._sql.append_consuming, [*values, *writing.message_values(batches)]
 
     def _commit_of(self, batches: Sequence[Batch]) -> Write:
         values = writing.commit_values(batches)

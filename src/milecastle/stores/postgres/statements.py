@@ -115,9 +115,7 @@ class Statements:
         self.commit_consuming = direct(
             "commit", writing.COMMIT_CONSUMING, each, tags, consuming=True
         )
-        self.append_consuming = direct(
-            "append_consuming", writing.APPEND_CONSUMING, sql.SQL("given.shard")
-        )
+        self.append_consuming = direct("append_consuming", writing.APPEND_CONSUMING, first)
         self.wake_waiting = direct("wake_waiting", writing.WAKE_WAITING, first)
         self.send = direct("send", writing.SEND, first)
 

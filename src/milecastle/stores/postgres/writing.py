@@ -62,7 +62,7 @@ COMMIT = (
 COMMIT_TAGGED = (*COMMIT, arrays.INT4S, arrays.TEXTS, arrays.INT4S, arrays.TEXTS)
 _MESSAGES = (arrays.INT4S, arrays.INT8S)
 COMMIT_CONSUMING = (*COMMIT_TAGGED, *_MESSAGES)
-APPEND_CONSUMING = (*APPEND_MANY, *_MESSAGES)
+APPEND_CONSUMING = (*APPEND, arrays.INT8S)
 WAKE_WAITING = (arrays.TEXTS, arrays.TEXTS)
 SEND = (*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8)
 HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
@@ -138,6 +138,10 @@ def append_values(batch: Batch, same: bool) -> Values:
     ]
 
 
+def append_consuming_values(batch: Batch, same: bool) -> Values:
+    return [*append_values(batch, same), int8s(_consumed(batch))]
+
+
 def append_many_values(batches: Sequence[Batch], same: Sequence[bool]) -> Values:
     entries = [batch.entries[0] for batch in batches]
     parents = [_parent(entry) for entry in entries]
@@ -208,11 +212,13 @@ def tag_values(batches: Sequence[Batch]) -> Values:
 def message_values(batches: Sequence[Batch]) -> Values:
     """The messages that batches consume: each one's batch and number."""
     each = sorted(
-        (place, message_number(number))
-        for place, batch in enumerate(batches, 1)
-        for number in set(batch.consumes)
+        (place, number) for place, batch in enumerate(batches, 1) for number in _consumed(batch)
     )
     return [int4s([place for place, _ in each]), int8s([number for _, number in each])]
+
+
+def _consumed(batch: Batch) -> list[int]:
+    return [message_number(number) for number in sorted(set(batch.consumes))]
 
 
 def message_number(number: int) -> int:

@@ -1,68 +1,41 @@
--- Steps of many threads, each thread once, that consume messages: as append_many.sql, and none of a
--- batch if one of its messages is not unread. Messages are locked before the entry is written, as in
--- bury.sql. They are updated where they were locked, whatever the planner expects.
+-- A step that consumes messages: as append.sql, and nothing if one of them is not unread. Messages
+-- are locked before the entry is written, as in bury.sql, and updated where they were locked. The key
+-- decides between two writers without an error, which would undo a group.
 --
--- Parameters by number and in binary: a list each, in the order of append_many.sql; then of each
--- message its batch 21 and its number 22.
-WITH given AS MATERIALIZED (
-    SELECT *, (
-        SELECT count(*) FROM unnest($21) AS message (batch) WHERE message.batch = given.place
-    ) AS messages
-    FROM unnest(
-        $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-        $19, $20
-    ) WITH ORDINALITY AS given (
-        shard, tenant, thread, head, kind, step, base_seq, roll_seq, created_at, source, id,
-        parent, origin, nodes, next, route, note, payload, same, head_id, place
-    )
-), found AS MATERIALIZED (
-    SELECT given.tenant, given.thread, message.at
-    FROM unnest($21, $22) AS asked (batch, number) JOIN given ON given.place = asked.batch,
-    LATERAL (
-        SELECT ctid AS at
-        FROM {schema}.mailbox
-        WHERE tenant = given.tenant AND thread = given.thread AND number = asked.number
-            AND consumed IS NULL
-        LIMIT 1
-        FOR UPDATE
-    ) AS message
+-- Parameters by number and in binary: as append.sql; then the numbers of the messages 21.
+WITH found AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {schema}.mailbox
+    WHERE tenant = $2 AND thread = $3 AND number = ANY ($21) AND consumed IS NULL
+    ORDER BY number
+    FOR UPDATE
 ), kept AS (
     INSERT INTO {schema}.entries (
         shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
         held, told, id, parent, origin, nodes, next, route, note, payload
     )
     SELECT
-        given.shard, given.tenant, given.thread, head.seq + 1, given.kind, given.step,
-        given.base_seq, given.roll_seq, given.created_at, given.source,
-        CASE WHEN given.source >= 8 THEN head.held + 1 ELSE 0 END,
-        CASE WHEN given.same AND head.id = given.parent THEN head.told ELSE given.head + 1 END,
-        given.id,
-        CASE WHEN head.id = given.parent THEN '' ELSE given.parent END,
-        CASE WHEN given.same AND head.id = given.parent THEN '' ELSE given.origin END,
-        given.nodes, given.next, given.route, given.note, given.payload
-    FROM given, LATERAL (
+        $1, $2, $3, head.seq + 1, $5, $6, $7, $8, $9, $10,
+        CASE WHEN $10 >= 8 THEN head.held + 1 ELSE 0 END,
+        CASE WHEN $19 AND head.id = $12 THEN head.told ELSE $4 + 1 END,
+        $11,
+        CASE WHEN head.id = $12 THEN '' ELSE $12 END,
+        CASE WHEN $19 AND head.id = $12 THEN '' ELSE $13 END,
+        $14, $15, $16, $17, $18
+    FROM (
         SELECT seq, id, held, told
         FROM {schema}.entries
-        WHERE shard = given.shard AND tenant = given.tenant AND thread = given.thread
-            AND seq >= given.head
+        WHERE shard = $1 AND tenant = $2 AND thread = $3 AND seq >= $4
         ORDER BY seq DESC
         LIMIT 1
     ) AS head
-    WHERE head.seq & 4294967295 = given.head
-        AND (given.head_id = '' OR head.id = given.head_id)
-        AND given.messages = (
-            SELECT count(*)
-            FROM found
-            WHERE found.tenant = given.tenant AND found.thread = given.thread
-        )
-        AND {placed}
+    WHERE head.seq & 4294967295 = $4 AND ($20 = '' OR head.id = $20)
+        AND (SELECT count(*) FROM found) = cardinality($21) AND {placed}
     ON CONFLICT (shard, tenant, thread, seq) DO NOTHING
-    RETURNING tenant, thread, seq
+    RETURNING seq
 ), consumed AS (
-    UPDATE {schema}.mailbox AS message
-    SET consumed = kept.seq, payload = ''
-    FROM kept
-    WHERE message.ctid = ANY (ARRAY(SELECT at FROM found))
-        AND message.tenant = kept.tenant AND message.thread = kept.thread
+    UPDATE {schema}.mailbox
+    SET consumed = (SELECT seq FROM kept), payload = ''
+    WHERE ctid = ANY (ARRAY(SELECT place FROM found WHERE EXISTS (SELECT FROM kept)))
 )
-SELECT tenant, thread FROM kept
+SELECT seq FROM kept
