@@ -1,14 +1,18 @@
 -- A step that consumes messages: as append.sql, and nothing if one of them is not unread. Messages
 -- are locked before the entry is written, as in bury.sql, and updated where they were locked. The key
--- decides between two writers without an error, which would undo a group.
+-- decides between two writers without an error, which would undo a group. The SELECT in unnest hides
+-- the length of the list from the planner, which would otherwise make a new plan each time.
 --
 -- Parameters by number and in binary: as append.sql; then the numbers of the messages 21.
 WITH found AS MATERIALIZED (
-    SELECT ctid AS place
-    FROM {schema}.mailbox
-    WHERE tenant = $2 AND thread = $3 AND number = ANY ($21) AND consumed IS NULL
-    ORDER BY number
-    FOR UPDATE
+    SELECT message.place
+    FROM unnest((SELECT $21)) AS asked (number), LATERAL (
+        SELECT ctid AS place
+        FROM {schema}.mailbox
+        WHERE tenant = $2 AND thread = $3 AND number = asked.number AND consumed IS NULL
+        LIMIT 1
+        FOR UPDATE
+    ) AS message
 ), kept AS (
     INSERT INTO {schema}.entries (
         shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
