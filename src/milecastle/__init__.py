@@ -38,6 +38,7 @@ from milecastle.errors import (
 )
 from milecastle.graph.messages import MessagesState, messages, upsert
 from milecastle.graph.sending import Command, Send
+from milecastle.model.actor import Actor, AnswerRecord
 from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.event import Event
 from milecastle.model.file import File
@@ -77,6 +78,8 @@ __all__ = [
     "END",
     "REMOVE_ALL",
     "START",
+    "Actor",
+    "AnswerRecord",
     "App",
     "Checkpoint",
     "CheckpointConfig",

@@ -23,6 +23,8 @@ import milecastle.testing
 
 EXPORTED: dict[str, list[str]] = {
     "milecastle": [
+        "Actor",
+        "AnswerRecord",
         "App",
         "Checkpoint",
         "CheckpointConfig",

@@ -21,6 +21,7 @@ from milecastle.app.runs.calls import Call, IfBusy, resumed, started, submitted
 from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.runs.streams import StreamMode
 from milecastle.app.runs.submission import Handle, joined_store
+from milecastle.app.threads.answers import answers_of
 from milecastle.app.threads.children import own_threads
 from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.difference import Change, difference
@@ -32,6 +33,7 @@ from milecastle.app.threads.tagging import change_tags
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
+from milecastle.model.actor import Actor, AnswerRecord
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Emitted, Event
 from milecastle.model.keys import ThreadKey, refuse_reserved
@@ -182,6 +184,7 @@ class App(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         question: str | None = None,
         key: str | None = None,
+        by: Actor | str | None = None,
         accept_changes: bool = False,
         take_over: bool = False,
         options: ExecutionOptions | None = None,
@@ -197,9 +200,9 @@ class App(Generic[S]):
         ``accept_changes`` resumes even if the state
         does not match the changed graph; the history records it. While a live process drives the
         thread, ``RunInProgress`` is raised, unless ``take_over`` is set. ``config`` replaces the
-        run's.
+        run's. ``by`` says who answers: it is stored with the answer (``answers``).
         """
-        given = Given(answer=answer, answers=answers, question=question, key=key)
+        given = Given(answer=answer, answers=answers, question=question, key=key, by=_actor(by))
         call = resumed(thread, given, accept_changes, take_over, options, config)
         return self._runner.invoke(call)
 
@@ -212,13 +215,14 @@ class App(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         question: str | None = None,
         key: str | None = None,
+        by: Actor | str | None = None,
         accept_changes: bool = False,
         take_over: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
         """Async version of ``resume``."""
-        given = Given(answer=answer, answers=answers, question=question, key=key)
+        given = Given(answer=answer, answers=answers, question=question, key=key, by=_actor(by))
         call = resumed(thread, given, accept_changes, take_over, options, config)
         return await self._runner.ainvoke(call)
 
@@ -340,6 +344,7 @@ class App(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         question: str | None = None,
         key: str | None = None,
+        by: Actor | str | None = None,
         config: Any = None,
     ) -> Handle[S]:
         """Answer open questions as ``resume`` does, and let a worker continue the run.
@@ -348,7 +353,7 @@ class App(Generic[S]):
         ``AlreadyAnswered`` says a question was answered, ``NotAsked`` that it is not open.
         ``config`` replaces the run's.
         """
-        given = Given(answer=answer, answers=answers, question=question, key=key)
+        given = Given(answer=answer, answers=answers, question=question, key=key, by=_actor(by))
         if not given:
             raise InvalidRequest("answer() needs answer= or answers=")
         return self._runner.submit(Call(thread=thread, given=given, config=config))
@@ -361,10 +366,11 @@ class App(Generic[S]):
         answers: Mapping[str, Any] | None = None,
         question: str | None = None,
         key: str | None = None,
+        by: Actor | str | None = None,
         config: Any = None,
     ) -> Handle[S]:
         """Async version of ``answer``."""
-        given = Given(answer=answer, answers=answers, question=question, key=key)
+        given = Given(answer=answer, answers=answers, question=question, key=key, by=_actor(by))
         if not given:
             raise InvalidRequest("aanswer() needs answer= or answers=")
         return await self._runner.asubmit(Call(thread=thread, given=given, config=config))
@@ -607,6 +613,17 @@ class App(Generic[S]):
         found = self.history(thread, limit, subgraphs=subgraphs)
         async for known in self._runner.in_pages(found):
             yield known
+
+    def answers(self, thread: Thread) -> list[AnswerRecord]:
+        """The thread's answers and timeouts, oldest first: what, when, and who gave them.
+
+        Those of pruned checkpoints are not among them.
+        """
+        return list(answers_of(*self._runner.stored(thread)))
+
+    async def aanswers(self, thread: Thread) -> list[AnswerRecord]:
+        """Async version of ``answers``."""
+        return await self._runner.off_loop(self.answers, thread)
 
     def follow(
         self, thread: Thread, *, after: int = 0, poll: float = 0.2, emitted: bool = False
@@ -868,3 +885,7 @@ class App(Generic[S]):
 
         def __getattr__(self, name: str) -> None:
             refuse_attribute("App", name)
+
+
+def _actor(by: Actor | str | None) -> Actor | None:
+    return Actor(by) if isinstance(by, str) else by

@@ -46,6 +46,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     other names. ``look`` reads the thread's messages and ``send`` sends to other threads, if the
     store has mailboxes; ``arrived`` are the labels of waits that a message has ended, and
     ``timed_out`` those whose deadlines have passed: the opening entry stores them.
+    ``answered_by`` says who gave the answers.
     """
 
     graph: CompiledGraph
@@ -63,6 +64,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     feeding: bool = False
     streaming: str | None = None
     answers: Mapping[str, Any] = {}
+    answered_by: Mapping[str, list[Any]] = {}
     released: tuple[str, ...] = ()
     fresh_attempts: bool = False
     accept_changes: bool = False

@@ -14,6 +14,7 @@ import msgspec.structs
 from milecastle.engine.applying import FAILED, GOTO
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import (
+    ANSWERED_BY,
     ANSWERS,
     BEGAN,
     FAILURE,
@@ -83,7 +84,7 @@ def _reserved(reserved: Reserved, renames: Renames) -> Reserved:
         sends = reserved[SENDS]
         pairs = zip(sends[::2], sends[1::2], strict=True)
         found[SENDS] = [part for to, item in pairs for part in (node(to), _update(item, renames))]
-    for name in (WAITS, ANSWERS, TIMED_OUT):
+    for name in (WAITS, ANSWERS, TIMED_OUT, ANSWERED_BY):
         if name in reserved:
             found[name] = {
                 label_renamed(label, renames): _wait(kept, renames) if name == WAITS else kept

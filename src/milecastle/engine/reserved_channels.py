@@ -28,6 +28,10 @@ ANSWERS: Final = "__answers__"
 TIMED_OUT: Final = "__timed_out__"
 """Waits of this step that ended at their deadlines, in microseconds: ``{label: time}``."""
 
+ANSWERED_BY: Final = "__answered__"
+"""Who gave the answers of this entry: ``{label: [id, how, reason, digest of the question]}``, the
+id ``None`` if the caller did not say it."""
+
 FAILURE: Final = "__failure__"
 """Why nodes, or items of a fan-out, failed, for the node that runs ``on_error``:
 ``{node or task: [type, message]}``."""
@@ -43,7 +47,7 @@ CONFIG: Final = "__config__"
 """The run's config. It is not one of ``RESERVED``, which a step looks at and clears: ``Position``
 and ``Journal`` hold it by itself."""
 
-RESERVED: Final = (SENDS, WAITS, ANSWERS, TIMED_OUT, FAILURE, GOTOS, BEGAN, *HOSTED)
+RESERVED: Final = (SENDS, WAITS, ANSWERS, TIMED_OUT, ANSWERED_BY, FAILURE, GOTOS, BEGAN, *HOSTED)
 
 ASKED: Final = "__asked__"
 """Questions in older logs: ``{label: [task, *question]}``."""
@@ -116,7 +120,7 @@ def with_no_messages(reserved: Reserved) -> Reserved:
 def branched(reserved: Reserved) -> Reserved:
     """Channels a branch keeps: not subgraphs' waits, which run again."""
     kept = {name: value for name, value in reserved.items() if name != BEGAN}
-    for name in (WAITS, ANSWERS, TIMED_OUT):
+    for name in (WAITS, ANSWERS, TIMED_OUT, ANSWERED_BY):
         labels: dict[str, Any] = reserved.get(name, {})
         own = {
             label: value for label, value in labels.items() if ":" not in label.partition("/")[2]

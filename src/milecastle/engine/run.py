@@ -33,7 +33,7 @@ from milecastle.engine.applying import (
 from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending, RunPlan
-from milecastle.engine.reserved_channels import ANSWERS, SENDS, TIMED_OUT, WAITS
+from milecastle.engine.reserved_channels import ANSWERED_BY, ANSWERS, SENDS, TIMED_OUT, WAITS
 from milecastle.engine.run_state import RunState
 from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step
@@ -182,6 +182,8 @@ class Run(RunState):
             if new:
                 known = self.progress.reserved.get(name, {})
                 self._note(self.progress.hide(name, {**known, **new}))
+        if plan.answers or plan.timed_out:
+            self._note(self.progress.hide(ANSWERED_BY, dict(plan.answered_by) or None))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
         if tasks:

@@ -30,6 +30,14 @@ class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
     until: datetime | None = None
 
+    @property
+    def digest(self) -> str:
+        """Identifies the question as it is shown: its text, ``show`` and the answer's schema."""
+        from hashlib import blake2b
+
+        shown = (self.question, self.show, self.answer)
+        return blake2b(msgspec.msgpack.encode(shown, order="sorted"), digest_size=16).hexdigest()
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Fields for ``repr``: the interrupt's identity, not its question."""
         return [("id", self.id), ("node", self.node), ("asks", self.asks)]

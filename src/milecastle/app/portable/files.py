@@ -32,6 +32,7 @@ from milecastle.disk.names import file_name
 from milecastle.engine.plan import Ending
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import (
+    ANSWERED_BY,
     ANSWERS,
     ASKED,
     FAILURE,
@@ -159,6 +160,7 @@ class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waits: dict[str, _Wait] = msgspec.field(name=WAITS, default={})
     answers: dict[str, Any] = msgspec.field(name=ANSWERS, default={})
     timed_out: dict[str, int] = msgspec.field(name=TIMED_OUT, default={})
+    answered_by: dict[str, list[Any]] = msgspec.field(name=ANSWERED_BY, default={})
     asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
     sleeps: dict[str, tuple[str, int]] = msgspec.field(name=SLEEPS, default={})
     failure: dict[str, tuple[str, str]] = msgspec.field(name=FAILURE, default={})

@@ -25,6 +25,7 @@ from milecastle.errors import (
 )
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
+from milecastle.model.actor import Actor
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.interrupt import Interrupt
 
@@ -51,6 +52,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     question: str | None = None
     key: str | None = None
     timed_out: Mapping[str, int] | None = None
+    by: Actor | None = None
 
     def __post_init__(self) -> None:
         if self.question is not None and (self.answer is UNANSWERED or self.answers is not None):
@@ -89,10 +91,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_GIVEN: Final = Given()
 
 
-def match_answers(thread: str, position: Position, given: Given) -> dict[str, Any]:
-    """The answers by the labels of their questions.
+def match_answers(
+    thread: str, position: Position, given: Given
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """The answers by the labels of their questions, and who gave them.
 
-    Refuses answers to closed questions.
+    Refuses answers to closed questions, and to those that were shown differently.
     """
     refuse_unasked(thread, position, given)
     found = _questions(position)
@@ -100,6 +104,7 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
     if given.answer is not UNANSWERED:
         answers[given.question or _only(thread, list(found.values()))] = given.answer
     matched: dict[str, Any] = {}
+    answered_by: dict[str, list[Any]] = {}
     for id, answer in answers.items():
         interrupt = found[id]
         plain = as_plain(answer)
@@ -107,8 +112,15 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
             check_answer(plain, interrupt.answer)
         except InvalidAnswer as error:
             raise InvalidAnswer(_not_taken(thread, interrupt, error.message)) from None
-        matched[id.removeprefix(f"{position.place}:")] = plain
-    return matched
+        by, digest = given.by, interrupt.digest
+        if by is not None and by.shown not in (None, digest):
+            changed = "it has changed since it was shown: look at it again, then answer"
+            raise InvalidRequest(_not_taken(thread, interrupt, changed))
+        label = id.removeprefix(f"{position.place}:")
+        matched[label] = plain
+        who = (None, None, None) if by is None else (by.id, by.how, by.reason)
+        answered_by[label] = [*who, digest]
+    return matched, answered_by
 
 
 def _questions(position: Position) -> dict[str, Interrupt]:

@@ -374,7 +374,7 @@ class Start(msgspec.Struct):
         if call.queues:  # workers would run it with the code of this graph
             threads.refuse_foreign(previous)
         given = given.renamed(over.renames)
-        answers = match_answers(key.thread, position, given) if given else {}
+        answers, answered_by = match_answers(key.thread, position, given) if given else ({}, {})
         released = over.released if not answers else ()
         arrived, timed_out = self._ended_waits(position, given, answers)
         is_unsafe = previous.status == "running" or (
@@ -397,6 +397,7 @@ class Start(msgspec.Struct):
             opening = opening or "takeover"
         how: dict[str, Any] = {"opening": opening, "answers": answers, "released": released}
         how |= {"arrived": arrived, "timed_out": timed_out, "config": config}
+        how["answered_by"] = answered_by
         if previous.status in ("queued", "interrupted", "sleeping"):
             record = msgspec.structs.replace(
                 previous,
