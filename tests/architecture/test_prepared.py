@@ -13,6 +13,7 @@ PLAIN = {
     "Raw",
     "_Question",
     "_Send",
+    "_Topics",
     "bytes",
     "dict",
     "int",
