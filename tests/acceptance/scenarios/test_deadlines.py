@@ -151,6 +151,10 @@ def test_answer_after_the_timeout_is_told_when_it_timed_out(
     with pytest.raises(AlreadyAnswered, match=f"timed out at .*{ends}"):
         call.resume(app, answers={asked["a?"]: "late"})
     assert call.resume(app, answer="yes").state["log"] == ["a? -", "b? yes"]
+    with pytest.raises(AlreadyAnswered, match="timed out at"):
+        call.resume(app, answers={asked["a?"]: "later"})
+    with pytest.raises(ResumeRefused, match="already ended"):
+        call.resume(app, answers={asked["b?"]: "later"})
 
 
 def test_deadline_counts_from_the_first_time_the_task_asked(

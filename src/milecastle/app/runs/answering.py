@@ -5,7 +5,7 @@ Everything is checked before anything is written: a rejected answer leaves the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +25,7 @@ from milecastle.errors import (
 )
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
-from milecastle.model.actor import Actor
+from milecastle.model.actor import Actor, AnswerRecord
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.interrupt import Interrupt
 
@@ -153,6 +153,19 @@ def refuse_unasked(thread: str, position: Position, given: Given) -> None:
         if answered:
             raise AlreadyAnswered(f"{what}: it was answered")
         raise NotAsked(f"{what}: none is asked yet; resume('{thread}') continues it")
+
+
+def refuse_timed_out(thread: str, given: Given, records: Iterable[AnswerRecord]) -> None:
+    """Raise if the answered question, or the last one of the thread, timed out."""
+    newest = None
+    for record in records:
+        if not given.ids or record.question in given.ids:
+            newest = record
+    if newest is not None and newest.timed_out:
+        when = newest.time.isoformat(timespec="seconds")
+        raise AlreadyAnswered(
+            f"thread '{thread}' has no open question {newest.question!r}: it timed out at {when}"
+        )
 
 
 def _moment(time: int) -> str:

@@ -33,11 +33,13 @@ from milecastle.app.runs.answering import (
     NOTHING_GIVEN,
     Given,
     match_answers,
+    refuse_timed_out,
     refuse_unasked,
     refuse_without_answer,
 )
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.ownership import current_owner, is_served, refuse_busy
+from milecastle.app.threads.answers import answers_of
 from milecastle.app.threads.children import child_key
 from milecastle.app.threads.closing import before_input
 from milecastle.app.threads.log import Threads, interrupts_at, recorded
@@ -196,6 +198,8 @@ class Start(msgspec.Struct):
                 raise ResumeRefused(key.thread, [f"{why} cancelled: {advice}"])
             given, digest, config = NOTHING_GIVEN, "", None  # it continues what that answer began
         if has_ended:
+            if given:
+                refuse_timed_out(key.thread, given, answers_of(threads, key))
             raise ResumeRefused(
                 key.thread,
                 ["it has already ended: invoke() with a new input continues from its state"],
