@@ -107,6 +107,15 @@ TITLES: dict[str, str] = {
     "F10": "Failed runs are held, retried and cancelled",
     "F11": "Depth, age, workers and stuck runs are visible",
     "F12": "Emitted values reach readers in other processes",
+    "M1": "A message is applied exactly once, in its sender's order; its key makes it the same",
+    "M2": "A message can be sent at any time, and wakes a thread that waits for its topic",
+    "M3": "`receive` takes one or several topics, with types and a timeout",
+    "M4": "Inboxes: messages join the state at step boundaries, or start the next run",
+    "M5": "A question's deadline and its answer race at the fence: one wins",
+    "M6": "An answer records who gave it, and to which question as shown",
+    "M7": "A run has its own typed settings, stored with its input",
+    "M8": "`submit` and `send` in the caller's own transaction",
+    "M10": "Emitted values that are kept can be read again by offset",
     "U1": "A command line for every verb",
     "U2": "A local web view",
     "U3": "Examples that run",
@@ -149,6 +158,7 @@ SECTIONS = {
     "R": "Runs and recovery",
     "O": "Observability",
     "F": "Fleet",
+    "M": "Messages and waits",
     "U": "Tools and documentation",
 }
 """The title of each letter's page."""

@@ -77,6 +77,7 @@ def insert(mine: Any) -> None:
     mine.execute("INSERT INTO orders VALUES ('order')")
 
 
+@pytest.mark.requirement("M8")
 def test_a_commit_leaves_both_and_a_rollback_nothing(desk: Desk) -> None:
     """Was broken: the batch committed by the store's own connection."""
     app = desk.app()
@@ -252,6 +253,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.requirement("M8")
 def test_a_killed_caller_leaves_both_or_none(desk: Desk) -> None:
     """Was broken (as above): the run of a caller that died before its commit was there."""
     moments = ["before", "after", "rollback"]

@@ -75,6 +75,7 @@ def said(app: App[Talk], thread: str = "t") -> list[str]:
     return app.state(thread).state["said"]
 
 
+@pytest.mark.requirement("M7")
 def test_a_worker_has_the_config_of_the_submitted_run(store: Store) -> None:
     """Was broken: the config not written with the input."""
     app = talking(store, say, say)
@@ -101,6 +102,7 @@ def test_a_config_of_another_type_is_refused_and_nothing_is_stored() -> None:
     assert store.head(KEY) is None
 
 
+@pytest.mark.requirement("M7")
 def test_config_is_part_of_what_makes_an_input_the_same(store: Store) -> None:
     """Was broken: the digest without the config."""
     app = talking(store)

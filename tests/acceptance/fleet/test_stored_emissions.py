@@ -59,6 +59,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Timer, "start", lambda timer: None)
 
 
+@pytest.mark.requirement("M10")
 def test_a_reader_gets_full_chunks_by_offset_while_the_step_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +299,7 @@ async def followed(store: Store) -> None:
         assert found == [*range(len(found))]
 
 
+@pytest.mark.requirement("M10")
 def test_a_browser_that_reconnects_gets_the_rest(store: Store) -> None:
     """Was broken: ids without the checkpoint, so that a reader which comes back after the step
     missed the checkpoints in between.

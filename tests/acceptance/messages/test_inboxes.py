@@ -51,6 +51,7 @@ def said(text: str) -> dict[str, Any]:
     return {"said": [text], "answered": []}
 
 
+@pytest.mark.requirement("M4")
 def test_a_message_to_a_running_agent_is_in_its_next_step(store: Store, run: Runner) -> None:
     """Fails if the inbox is drained after the edges: the loop would end without the message."""
 
@@ -65,6 +66,7 @@ def test_a_message_to_a_running_agent_is_in_its_next_step(store: Store, run: Run
     assert len(store.runs(KEY)) == 1
 
 
+@pytest.mark.requirement("M4")
 def test_a_message_after_the_end_starts_a_run(store: Store) -> None:
     """Fails if the completed thread's row does not wait for the topics of its inboxes."""
     app = chatting(store)
@@ -96,6 +98,7 @@ def test_a_discarded_message_starts_no_run(store: Store) -> None:
     assert app.state("t").state["answered"] == ["hello", "again"]
 
 
+@pytest.mark.requirement("M4")
 def test_messages_that_meet_the_end_of_a_run_are_never_left(store: Store) -> None:
     """Six messages against a run that ends, ten times. Fails in most rounds if the row of the
     completed thread does not wait for them.

@@ -81,6 +81,7 @@ def node(request: pytest.FixtureRequest, run: Runner) -> Callable[..., Any]:
     return request.param  # type: ignore[no-any-return]
 
 
+@pytest.mark.requirement("M2")
 def test_messages_sent_before_any_code_waits_are_received_in_order(
     store: Store, run: Runner
 ) -> None:
@@ -128,6 +129,7 @@ def test_the_same_input_resumes_a_thread_that_has_its_message(store: Store, run:
     assert run.invoke(app, start(), "t").state["log"] == [1, 2]
 
 
+@pytest.mark.requirement("M2")
 def test_workers_wake_a_thread_for_its_topic_only(store: Store, run: Runner) -> None:
     """Fails if the index row has no waiting topics, or a wake-up leaves its time."""
     app = line(store, two)
@@ -192,6 +194,7 @@ def test_a_wake_up_whose_message_was_discarded_leaves_no_time(store: Store) -> N
     assert app.wait("t", timeout=10).state["log"] == [2, 3]
 
 
+@pytest.mark.requirement("M1")
 def test_a_retried_node_receives_the_same_messages(store: Store, run: Runner) -> None:
     """Fails if the messages of a failed attempt are not given back."""
     seen: list[Any] = []
@@ -213,6 +216,7 @@ def test_a_retried_node_receives_the_same_messages(store: Store, run: Runner) ->
     assert seen == [[1, 2], [1, 2]]
 
 
+@pytest.mark.requirement("M1")
 def test_a_run_that_failed_after_receiving_has_consumed_nothing(store: Store, run: Runner) -> None:
     """Fails if the failure's batch consumes what the failed step received."""
     broken = [True]
@@ -362,6 +366,7 @@ def test_steps_between_two_commits_consume_with_the_next_one(store: Store, run: 
     assert not values(app)
 
 
+@pytest.mark.requirement("M1")
 def test_a_run_that_was_taken_over_consumes_nothing(store: Store) -> None:
     """Fails if consuming is not part of the fenced batch."""
 
@@ -420,6 +425,7 @@ def test_time_travel_does_not_bring_back_a_consumed_message(store: Store) -> Non
     assert app.resume("t").state["log"] == [3, 4]
 
 
+@pytest.mark.requirement("M3")
 def test_several_topics_give_the_oldest_message_of_any(store: Store, run: Runner) -> None:
     """Fails if the topics are looked at one after the other, instead of by number."""
 
@@ -533,6 +539,7 @@ def hurried(state: Trip, ctx: Context) -> dict[str, Any]:
     return {"log": [found, interrupt("well?")]}
 
 
+@pytest.mark.requirement("M3")
 def test_a_timeout_is_committed_before_the_node_resumes(store: Store, run: Runner) -> None:
     """Fails if the clock decides: after the timeout a message comes, and the node runs again."""
     app = line(store, hurried)

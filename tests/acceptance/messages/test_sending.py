@@ -75,6 +75,7 @@ def test_messages_are_listed_in_order_with_their_senders(store: Store, run: Runn
     assert "'x'" not in repr(found)
 
 
+@pytest.mark.requirement("M1")
 def test_a_key_is_accepted_once_and_messages_without_one_always(store: Store) -> None:
     """Fails if the mark is not made of the key, or two calls without a key share one."""
     app = asking(store)
@@ -177,6 +178,7 @@ def test_a_value_that_no_codec_stores_is_refused_without_being_named(store: Stor
     assert not app.mailbox("t")
 
 
+@pytest.mark.requirement("M3")
 def test_declared_types_are_checked_before_a_message_is_stored(store: Store) -> None:
     """Fails if plain data is stored as it came, or an instance is not looked into."""
     app = asking(store, topics={"orders": Order, "counts": int})

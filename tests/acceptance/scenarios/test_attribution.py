@@ -36,6 +36,7 @@ def asking(store: Store, clock: ManualClock, text: str = "ship?") -> App[Any]:
     return with_store(graph.compile(store=store), store, clock=clock)
 
 
+@pytest.mark.requirement("M6")
 def test_answers_are_listed_with_who_gave_them(call: Caller, store: Store) -> None:
     """Tried: an entry without ``__answered__``; nobody gave the answer."""
     clock = ManualClock()
@@ -65,6 +66,7 @@ def test_plain_name_is_asserted_and_no_name_is_none(call: Caller, store: Store) 
     ]
 
 
+@pytest.mark.requirement("M6")
 def test_answer_to_a_question_that_changed_since_it_was_shown_is_refused(
     call: Caller, store: Store
 ) -> None:

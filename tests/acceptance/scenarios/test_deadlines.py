@@ -74,6 +74,7 @@ def side_by_side(store: Store, clock: ManualClock, **nodes: Any) -> App[Any]:
     return with_store(graph.compile(store=store), store, clock=clock)
 
 
+@pytest.mark.requirement("M5")
 @pytest.mark.parametrize("within", [60, 60.0, timedelta(minutes=1)])
 def test_question_without_an_answer_times_out_at_its_deadline(
     call: Caller, store: Store, paint: Paint, clock: ManualClock, within: Any
@@ -319,6 +320,7 @@ class Overtaken(WrappedStore):
         super().commit(batch)
 
 
+@pytest.mark.requirement("M5")
 @pytest.mark.parametrize("answer_is_first", [True, False])
 def test_second_of_answer_and_timeout_is_refused_and_runs_nothing(
     call: Caller, clock: ManualClock, answer_is_first: bool
