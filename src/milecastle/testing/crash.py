@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from milecastle.app.application import App
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-from milecastle.testing.crash_course import Answer, Course, CourseRecord, Courses
+from milecastle.testing.crash_course import Answer, Course, CourseRecord, Courses, Sender
 from milecastle.testing.crash_judge import Judge
 from milecastle.testing.crash_report import CrashMismatch, CrashReport, Mismatch
 from milecastle.testing.process import CrashPoint, When
@@ -29,6 +29,7 @@ def crash_everywhere(
     answer: Answer | None = None,
     compare: Callable[[S, S], bool] | None = None,
     seed: int = 0,
+    send: Sender | None = None,
 ) -> CrashReport:
     """Crash a run of ``app`` at every effect, continue, and compare the ends.
 
@@ -36,9 +37,11 @@ def crash_everywhere(
     with a crash after it. Each time it is continued as a careful user would: ``invoke`` with the
     same input if the run was cut short, ``resume`` if the thread waits at an interrupt, with
     ``answer``'s result for each open question, or at its deadline if that is ``UNANSWERED``. A
-    thread sleeping is woken when its time has
-    come, which is virtual. After the end ``invoke`` with the same input must return the same and
-    run nothing. A node's ``ctx.once`` record is an effect like any other.
+    thread sleeping is woken when its time has come, which is virtual. If it waits for messages that
+    have not come, ``send`` is called with their topics, and returns pairs of a topic and a value:
+    each is sent twice, with one key. Unread messages at the end are compared, too. After the end
+    ``invoke`` with the same input must return the same and run nothing. A node's ``ctx.once``
+    record is an effect like any other.
 
     Nodes run for real, many times over. The app's store is used (a memory store if it has none),
     with a separate thread for each course, named after ``thread`` and deleted if all was well.
@@ -50,7 +53,14 @@ def crash_everywhere(
         MilecastleError: the undisturbed run does not come to an end.
     """
     courses = Courses(
-        app, input, thread=thread, options=options, config=config, answer=answer, seed=seed
+        app,
+        input,
+        thread=thread,
+        options=options,
+        config=config,
+        answer=answer,
+        seed=seed,
+        send=send,
     )
     calm = courses.run(None)
     judge = Judge(courses.app, courses.store, calm, compare)

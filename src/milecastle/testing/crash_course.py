@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from milecastle.app.clock import SystemClock
 from milecastle.app.runs.answering import UNANSWERED
 from milecastle.app.threads.children import delete_with_children
 from milecastle.app.threads.log import log_codec_for
+from milecastle.app.threads.messages import require_mailbox
 from milecastle.app.with_store import with_store
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.emissions import emission_offset
@@ -143,6 +144,9 @@ S = TypeVar("S")
 Answer = Callable[[Interrupt], Any]
 """What a person would answer; the same each time."""
 
+Sender = Callable[[tuple[str, ...]], Iterable[tuple[str, Any]]]
+"""The messages that others would send to a thread that waits for these topics."""
+
 _MOST_CALLS = 1000
 
 
@@ -153,7 +157,7 @@ class Course(msgspec.Struct, kw_only=True):
     ``answered`` are the questions whose answers were acknowledged, ``timed_out`` those that code
     ran without, ``asked_again`` those of both that were open later on. ``again`` is the call's
     result after the end, and ``worked_again`` how many effects it had. ``problem`` says why it did
-    not come to an end.
+    not come to an end. ``sent`` counts messages, and ``unread`` are those left in the end.
     """
 
     thread: str | ThreadKey
@@ -169,6 +173,8 @@ class Course(msgspec.Struct, kw_only=True):
     timed_out: list[str] = []
     asked_again: list[str] = []
     problem: str = ""
+    sent: int = 0
+    unread: Sequence[tuple[str, Any]] = ()
 
     @property
     def kind(self) -> str:
@@ -189,6 +195,7 @@ class Courses(Generic[S]):
         config: Any,
         answer: Answer | None,
         seed: int,
+        send: Sender | None = None,
     ) -> None:
         self._series = int.from_bytes(os.urandom(4))
         self._clock = ManualClock(SystemClock().now(), series=self._series)
@@ -201,6 +208,7 @@ class Courses(Generic[S]):
         self._config = config
         self._answer = answer
         self._seed = seed
+        self._send = send
         self._count = 0
 
     def run(self, point: CrashPoint | None, most_calls: int = _MOST_CALLS) -> Course:
@@ -220,6 +228,9 @@ class Courses(Generic[S]):
         try:
             self._go_to_the_end(simulator, course, most_calls)
             self._call_again(simulator, course)
+            if self._send is not None:
+                found = self.app.mailbox(course.thread)
+                course.unread = [(one.topic, one.value) for one in found]
         except Exception as error:
             if point is None:
                 raise
@@ -277,7 +288,9 @@ class Courses(Generic[S]):
         if answers:
             self._invoke_with_answers(simulator, course, found.key, answers)
             return
-        if found.wake_at is not None and (asking or not found.interrupts):
+        if self._send is not None and self._send_awaited(found.key, course, self._send):
+            pass
+        elif found.wake_at is not None and (asking or not found.interrupts):
             late = found.wake_at - to_datetime(self._clock.now())
             self._clock.advance(max(0.0, late.total_seconds()))
         before, now = len(simulator.kinds), to_datetime(self._clock.now())
@@ -286,6 +299,19 @@ class Courses(Generic[S]):
         finally:
             if {"RunTask", "StartTasks"} & {*simulator.kinds[before:]}:
                 course.timed_out += [each.id for each in asking if each.until and each.until <= now]
+
+    def _send_awaited(self, key: ThreadKey, course: Course, send: Sender) -> bool:
+        """Send what a thread waits for, unless it has come; ``False`` if there is nothing."""
+        row, mailbox = self.store.thread(key), require_mailbox(self.store)
+        waiting = row.waiting_topics if row else ()
+        if any(mailbox.unread(key, topic=topic, after=seen, limit=1) for topic, seen in waiting):
+            return True
+        messages = list(send(tuple(topic for topic, _ in waiting))) if waiting else []
+        for topic, value in messages:
+            course.sent += 1
+            for _ in range(2):
+                self.app.send(key, value, topic, key=str(course.sent))
+        return bool(messages)
 
     def _invoke(
         self,

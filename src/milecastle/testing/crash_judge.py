@@ -2,8 +2,9 @@
 
 Each course must end in the same state, along the same path, with a history with no gap, with
 every acknowledged checkpoint in it, with no finished task run twice, no recorded step repeated,
-no answered question asked again, with no run left open and nothing left over of an unfinished step,
-in the subgraph threads as well. Called again after the end, it returns that and runs nothing.
+no answered question asked again, the same messages left unread, with no run left open and nothing
+left over of an unfinished step, in the subgraph threads as well. Called again after the end, it
+returns that and runs nothing.
 Where not every step is saved, those that were not may be repeated, and the path is compared where
 it is known.
 """
@@ -104,6 +105,8 @@ class Judge(Generic[S]):
         yield from _repeats(course.record, self._calm.record)
         if course.asked_again or len(course.answered) != len(self._calm.answered):
             yield "a question was asked again after its answer was acknowledged, or it timed out"
+        if not self._same({"": [*course.unread]}, {"": [*self._calm.unread]}):
+            yield "messages were lost, or left unread"
         root = history[-1].key
         for key in (root, *(child.key for child in children_of(self._store, root))):
             yield from _leftovers(self._store, key)
