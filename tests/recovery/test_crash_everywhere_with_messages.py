@@ -116,7 +116,7 @@ def test_no_crash_mixes_up_messages_of_parallel_tasks(store: Store) -> None:
 def test_messages_consumed_on_receipt_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: a receive that consumes at once loses the message with the process."""
     store = MemoryStore()
-    look = starting.look
+    look: Callable[..., Sequence[Message]] = vars(starting)["look"]
 
     def consuming(*given: Any) -> Sequence[Message]:
         found = look(*given)[:1]

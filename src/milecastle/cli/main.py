@@ -38,6 +38,8 @@ VERBS: Final[dict[str, str]] = {
     "retry": "Hand a thread whose run failed, died or was cancelled over to the workers.",
     "resume": "Resume a thread from its last checkpoint.",
     "answer": "Answer an open question of a thread and resume it.",
+    "send": "Send a message to a thread, whatever its run does.",
+    "mailbox": "List the unread messages of a thread, oldest first.",
     "tag": "Add and remove tags of a thread, and list those that it has.",
     "cancel": "Close the unfinished run of a thread.",
     "delete": "Delete a thread, its runs and its subgraphs.",

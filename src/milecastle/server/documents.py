@@ -177,6 +177,26 @@ class AnswersRequest(HttpDocument, frozen=True):
     config: dict[str, Any] | None = None
 
 
+class MessageRequest(HttpDocument, frozen=True):
+    """A message. With ``key``, or the header ``Idempotency-Key``, sending it again is safe.
+
+    ``by`` names the sender, as the sender says.
+    """
+
+    value: Any
+    topic: str = ""
+    key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    by: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+
+class MessagesQuery(HttpDocument, frozen=True):
+    """Messages with numbers above ``after``, of all topics or one."""
+
+    topic: str | None = None
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+
+
 class ResumeRequest(HttpDocument, frozen=True):
     """After how many seconds to resume; ``config`` replaces the run's."""
 

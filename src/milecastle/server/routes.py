@@ -46,6 +46,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     runs.list_runs_of_thread,
     runs.submit,
     runs.answer,
+    runs.send,
+    runs.list_messages,
     runs.resume,
     threads.cancel,
     threads.fork,

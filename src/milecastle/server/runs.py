@@ -11,11 +11,15 @@ import msgspec.structs
 from milecastle.app.results import Result
 from milecastle.app.runs.submission import Handle
 from milecastle.app.threads.children import is_child
+from milecastle.app.threads.messages import unread_messages
 from milecastle.errors import InvalidRequest, RunError
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.mailbox import Sent
 from milecastle.server import limits
 from milecastle.server.documents import (
     AnswersRequest,
+    MessageRequest,
+    MessagesQuery,
     ResumeRequest,
     RunRequest,
     RunsQuery,
@@ -25,9 +29,16 @@ from milecastle.server.documents import (
 from milecastle.server.request import THREAD, ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
-from milecastle.views.documents import RunDocument, RunsDocument, SubmitDocument
+from milecastle.views.documents import (
+    MailboxDocument,
+    RunDocument,
+    RunsDocument,
+    SendDocument,
+    SubmitDocument,
+)
 from milecastle.views.lines import run_document, submit_document
 from milecastle.views.listing import found_page
+from milecastle.views.messages import message_line
 from milecastle.views.showing import run_lines
 from milecastle.views.values import fitted
 
@@ -115,6 +126,53 @@ async def answer_thread(
     return await service.off_loop(
         lambda: service.app_of(key).answer(key, answers=answers, key=answer_key, config=config)
     )
+
+
+@Endpoint(
+    "POST",
+    f"{THREAD}/messages",
+    "run",
+    body=MessageRequest,
+    answers={200: SendDocument},
+    problems=(404, 422, 500),
+)
+async def send(request: ApiRequest) -> Reply:
+    """Send a message to a thread, whatever its run does."""
+    asked: MessageRequest = request.body
+    service, key = request.service, request.key
+    message_key = _idempotency_key(request, asked.key)
+
+    def send() -> Sent:
+        app = service.app_of(key)
+        return app.send(key, asked.value, asked.topic, key=message_key, by=asked.by)
+
+    sent = await service.off_loop(send)
+    return Reply(
+        SendDocument(
+            tenant=key.tenant,
+            thread=key.thread,
+            number=sent.number,
+            reused=sent.reused,
+            status=sent.status,
+        )
+    )
+
+
+@Endpoint(
+    "GET",
+    f"{THREAD}/messages",
+    "read",
+    query=MessagesQuery,
+    answers={200: MailboxDocument},
+    problems=(404, 409, 500),
+)
+def list_messages(request: ApiRequest) -> MailboxDocument:
+    """List the unread messages of a thread, oldest first."""
+    service, key, query = request.service, request.key, request.query
+    stored = service.app_of(key).runner.stored(key)
+    found = unread_messages(*stored, query.topic, after=query.after, limit=query.limit)
+    lines = tuple(map(message_line, found))
+    return MailboxDocument(tenant=key.tenant, thread=key.thread, messages=lines)
 
 
 @Endpoint(

@@ -691,6 +691,38 @@ class SubmitDocument(Document, frozen=True):
     seq: int | None = None
 
 
+class SendDocument(Document, frozen=True):
+    """``send``: the message's number. ``reused``: it was sent before, and nothing was written.
+
+    ``status`` is the thread's when the message was stored.
+    """
+
+    tenant: str
+    thread: str
+    number: int
+    reused: bool
+    status: str
+
+
+class MessageLine(Document, frozen=True):
+    """An unread message. ``key`` and ``by`` are the sender's, if given."""
+
+    number: int
+    topic: str
+    value: Any
+    key: str | None
+    by: str | None
+    sent_at: str
+
+
+class MailboxDocument(Document, frozen=True):
+    """``mailbox``: the unread messages of a thread, oldest first."""
+
+    tenant: str
+    thread: str
+    messages: tuple[MessageLine, ...]
+
+
 DOCUMENTS: dict[str, type[Document]] = {
     "check": CheckDocument,
     "run": RunDocument,
@@ -710,6 +742,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "answer": RunDocument,
     "cancel": CancelDocument,
     "delete": DeleteDocument,
+    "send": SendDocument,
+    "mailbox": MailboxDocument,
     "tag": TagDocument,
     "ls": LsDocument,
     "runs": RunsDocument,

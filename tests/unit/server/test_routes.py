@@ -22,6 +22,7 @@ OF_THREADS = [endpoint for endpoint in GUARDED if "{thread}" in endpoint.path]
 BODIES: dict[str, Any] = {
     "RunRequest": trip(),
     "AnswersRequest": {"answers": {"x": True}},
+    "MessageRequest": {"value": 1},
     "ResumeRequest": {},
     "ForkRequest": {"at": 1},
     "TagRequest": {"add": ["eu"]},

@@ -67,6 +67,7 @@ for ending, query in (
     ("/history", ""),
     ("/diff", "?a=1"),
     ("/runs", ""),
+    ("/messages", ""),
 ):
     plain(f"GET {THREAD}{ending}", f"/v1/threads/t{ending}{query}", n=1)
     plain(f"GET {THREAD}{ending}", f"/v1/threads/none{ending}{query}", status=404)
@@ -103,6 +104,10 @@ def nested(depth: int) -> list[Any]:
 DEEP = {"n": 1, "log": nested(500)}
 plain(f"POST {THREAD}/runs", "/v1/threads/t/runs", status=422, json={"input": DEEP})
 plain(f"POST {THREAD}/update", "/v1/threads/t/update", status=422, n=42, json={"update": DEEP})
+MESSAGES = "/v1/threads/t/messages"
+plain(f"POST {THREAD}/messages", MESSAGES, n=42, json={"value": {"x": 1}, "topic": "go"})
+plain(f"POST {THREAD}/messages", "/v1/threads/none/messages", status=404, json={"value": 1})
+plain(f"POST {THREAD}/messages", MESSAGES, status=422, n=42, json={"value": nested(500)})
 
 
 def with_key(api: Api, key: bytes | None) -> App[Trip]:
@@ -116,7 +121,9 @@ def locked(name: str, path: str, **more: Any) -> None:
 
     def asked(key: bytes | None) -> Recipe:
         def known(api: Api) -> httpx.Response:
-            with_key(api, b"k" * 32).invoke({"n": 42, "log": []}, "t")
+            app = with_key(api, b"k" * 32)
+            app.invoke({"n": 42, "log": []}, "t")
+            app.send("t", 1)
             api.serve(with_key(api, key))
             return api.ask(name.partition(" ")[0], path, **more)
 
@@ -128,6 +135,16 @@ def locked(name: str, path: str, **more: Any) -> None:
 
 locked(f"GET {THREAD}/diff", "/v1/threads/t/diff?a=1")
 locked(f"GET {THREAD}/state", "/v1/threads/t/state")
+locked(f"GET {THREAD}/messages", MESSAGES)
+
+
+@recipe(f"POST {THREAD}/messages", 500)
+def message_with_a_wrong_key(api: Api) -> httpx.Response:
+    with_key(api, b"k" * 32).invoke({"n": 42, "log": []}, "t")
+    api.serve(with_key(api, b"w" * 32))
+    return api.ask("POST", MESSAGES, json={"value": 1})
+
+
 locked(f"GET {THREAD}/events", "/v1/threads/t/events")
 locked(f"POST {THREAD}/cancel", "/v1/threads/t/cancel")
 locked(f"POST {THREAD}/fork", "/v1/threads/t/fork", json={"at": 1})

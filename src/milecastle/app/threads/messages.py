@@ -101,9 +101,16 @@ def _refuse_unread_by(threads: Threads, key: ThreadKey) -> None:
         )
 
 
-def unread_messages(threads: Threads, key: ThreadKey, topic: str | None) -> Sequence[Message]:
+def unread_messages(
+    threads: Threads,
+    key: ThreadKey,
+    topic: str | None,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+) -> Sequence[Message]:
     mailbox = require_mailbox(threads.store)
-    found = mailbox.unread(key, topic=topic)
+    found = mailbox.unread(key, topic=topic, after=after, limit=limit)
     codec = threads.codec.for_thread(key) if found else threads.codec
     return [open_message(codec, one) for one in found]
 
