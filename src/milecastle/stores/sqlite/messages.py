@@ -7,7 +7,6 @@ from functools import partial
 
 import msgspec.structs
 
-from milecastle.ports.fencing import message_gone
 from milecastle.ports.mailbox import Consumed, Marks, StoredMessage, has_unread, with_unread
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.rows import (
@@ -27,9 +26,9 @@ __all__ = [
     "find_mark",
     "is_due_for_message",
     "marks",
-    "rows_to_consume",
     "unread",
     "unread_row",
+    "unread_rows",
     "with_message",
     "write_consumed",
 ]
@@ -61,15 +60,15 @@ def unread_row(transaction: Transaction, thread: ThreadRow, number: int) -> Row 
     return values if values is not None and values[4] is None else None
 
 
-def rows_to_consume(
-    transaction: Transaction, thread: ThreadRow | None, batch: Batch
-) -> Sequence[Row]:
-    """The rows of the messages that a batch applies; ``Conflict`` if one is not unread."""
+def unread_rows(
+    transaction: Transaction, thread: ThreadRow | None, numbers: Sequence[int]
+) -> list[Row] | None:
+    """The rows of unread messages, each once; ``None`` if one of them is not unread."""
     found: list[Row] = []
-    for number in dict.fromkeys(batch.consumes):
+    for number in dict.fromkeys(numbers):
         row = None if thread is None else unread_row(transaction, thread, number)
         if row is None:
-            raise message_gone(batch.key, batch.head)
+            return None
         found.append(row)
     return found
 

@@ -119,13 +119,14 @@ class SqliteStore(SqliteFile, Capabilities):
         known = self._known.get(batch.key)
         if known is None:
             require_key(batch.key)
-        elif is_plain(batch):
+        elif is_plain(batch) and not batch.consumes:
             row = step_row(batch, known)
             if row is not None and self._connections.write_alone(_APPEND, row):
                 known.last = last_of(batch.entries[0], row[1])
                 return
         with self._connections.writing() as cursor:
-            now = self._write(Transaction(cursor, self.path), batch, known)
+            write = self._write_one if batch.consumes else self._write
+            now = write(Transaction(cursor, self.path), batch, known)
         self._learn(batch, now)
 
     @property
@@ -151,6 +152,13 @@ class SqliteStore(SqliteFile, Capabilities):
         self._connections.check_open()
         joined = partial(joined_transaction, connection, self.path)
         return JoinedFile(joined, partial(self._write, known=None), self.mailbox)
+
+    def _write_one(
+        self, transaction: Transaction, batch: Batch, known: Known | None
+    ) -> Known | None:
+        """Write a batch, as a step by itself if that is enough."""
+        now = append_alone(transaction, batch, known) if known and is_plain(batch) else None
+        return now or self._write(transaction, batch, known)
 
     def _write(self, transaction: Transaction, batch: Batch, known: Known | None) -> Known | None:
         if batch.thread is None and batch.dequeues is not None:
@@ -202,9 +210,8 @@ class SqliteStore(SqliteFile, Capabilities):
         key = batch.key
         require_key(key)
         known = learned.get(key) or self._known.get(key)
-        now = append_alone(transaction, batch, known) if known and is_plain(batch) else None
         try:
-            now = now or self._write(transaction, batch, known)
+            now = self._write_one(transaction, batch, known)
         except Conflict as conflict:
             return conflict
         if now is not None:

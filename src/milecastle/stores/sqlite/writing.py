@@ -23,13 +23,14 @@ from milecastle.ports.fencing import (
     conflict,
     input_known,
     inputs_wait,
+    message_gone,
     message_waits,
 )
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import KIND, ROLL, Known, LastEntry, ThreadLog
 from milecastle.stores.sqlite.messages import (
     is_due_for_message,
-    rows_to_consume,
+    unread_rows,
     write_consumed,
 )
 from milecastle.stores.sqlite.rows import (
@@ -63,6 +64,7 @@ __all__ = [
 
 
 def is_plain(batch: Batch) -> bool:
+    """True for a batch of one step, and the messages that it consumes."""
     return not (
         len(batch.entries) != 1
         or batch.runs
@@ -71,7 +73,6 @@ def is_plain(batch: Batch) -> bool:
         or batch.manifest
         or batch.thread
         or batch.dequeues
-        or batch.consumes
     )
 
 
@@ -100,10 +101,21 @@ def step_row(batch: Batch, known: Known) -> Row | None:
 
 
 def append_alone(transaction: Transaction, batch: Batch, known: Known) -> Known | None:
-    """Append a plain batch by one statement; ``None`` if that is not enough, or refused."""
+    """Append a step by one statement, and consume its messages; ``None`` if that is not enough.
+
+    Then nothing was written.
+    """
     row = step_row(batch, known)
-    if row is None or not transaction.insert("append", row):
+    if row is None:
         return None
+    thread = transaction.present_thread(batch.key) if batch.consumes else None
+    consumed = unread_rows(transaction, thread, batch.consumes)
+    if consumed is None or not transaction.insert("append", row):
+        return None
+    if thread is not None:
+        write_consumed(transaction, consumed, batch.entries[0].seq)
+        unread = thread.unread - len(consumed)
+        count_messages(transaction, msgspec.structs.replace(thread, unread=unread))
     return known.with_last(last_of(batch.entries[0], row[1]))
 
 
@@ -118,7 +130,9 @@ def write_batch(
         raise conflict(batch.key, batch.head + 1, found.seq)
     if batch.unless is not None and thread and transaction.run_of_input(thread, batch.unless):
         raise input_known(batch.key, batch.head)
-    consumed = rows_to_consume(transaction, thread, batch) if batch.consumes else ()
+    consumed = unread_rows(transaction, thread, batch.consumes) if batch.consumes else ()
+    if consumed is None:
+        raise message_gone(batch.key, batch.head)
     if thread is None and (
         batch.entries or batch.results or batch.runs or batch.failure or batch.thread
     ):
