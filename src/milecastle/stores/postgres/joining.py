@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import psycopg
 from psycopg import errors
@@ -147,7 +147,7 @@ def _checked(connection: Any) -> psycopg.Connection[Any]:
             "connection= takes a psycopg.Connection to the store's database, not "
             f"{type(connection).__module__}.{type(connection).__qualname__}"
         )
-    found: psycopg.Connection[Any] = connection
+    found = cast("psycopg.Connection[Any]", connection)
     status = found.info.transaction_status
     if found.closed or status == TransactionStatus.UNKNOWN:
         raise InvalidRequest("the connection is closed: open one, and begin the transaction again")
