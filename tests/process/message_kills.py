@@ -66,9 +66,13 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """Differences from each message applied once, in its sender's order."""
+    """Differences from each message applied once, in its sender's order.
+
+    Threads with which five workers in a row were killed are ``held``, and retried in the end.
+    """
 
     kills: int = 0
+    held: list[str] = []
     lost: int = 0
     doubled: int = 0
     reordered: int = 0
@@ -133,8 +137,11 @@ def killed(url: str, folder: Path, size: Size, *, seed: int, cheat: str = "") ->
                 allowed.release(each + rest + size.messages)
             for found in sending:
                 outcome.wrong += found.result()
-        for _ in _until_idle(app):
-            outcome.wrong += fleet.supervise()
+        _finish(app, fleet, outcome)
+        outcome.held = [row.key.thread for row in app.threads(status="failed")]
+        for name in outcome.held:
+            app.retry(name)
+        _finish(app, fleet, outcome)
         _judge(app, names, size, outcome)
     finally:
         fleet.end()
@@ -142,6 +149,11 @@ def killed(url: str, folder: Path, size: Size, *, seed: int, cheat: str = "") ->
     if not outcome.is_good:
         print(fleet.logs())
     return outcome
+
+
+def _finish(app: App[Collected], fleet: Fleet, outcome: Outcome) -> None:
+    for _ in _until_idle(app):
+        outcome.wrong += fleet.supervise()
 
 
 def _name(thread: int) -> str:
@@ -198,7 +210,7 @@ def _judge(app: App[Collected], names: Sequence[str], size: Size, outcome: Outco
             outcome.wrong.append(f"{name} is {snapshot.status}")
         outcome.unread += len(app.mailbox(name))
         for run in app.store.runs(snapshot.key):
-            if run.status not in ("completed", "superseded", snapshot.status):
+            if run.status not in ("completed", "superseded") and name not in outcome.held:
                 outcome.wrong.append(f"{name}: a run was left as '{run.status}'")
     outcome.lost = (sent - applied).total()
     outcome.doubled = (applied - sent).total()

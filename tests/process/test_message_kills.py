@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.no_cover,
     pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL"),
 ]
-QUICK = Size(messages=288, threads=6, workers=2, kills=4)
+QUICK = Size(messages=240, threads=6, workers=2, kills=3)
 LONG = Size(messages=10_000, threads=50, workers=3, kills=200)
 
 
@@ -27,7 +27,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return stores.url(request.param)
 
 
-@pytest.mark.parametrize("size", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "size", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"]
+)
 def test_each_message_is_applied_once_and_in_order_though_workers_are_killed(
     url: str, tmp_path: Path, size: Size
 ) -> None:
