@@ -147,7 +147,7 @@ def _checked(connection: Any) -> psycopg.Connection[Any]:
             "connection= takes a psycopg.Connection to the store's database, not "
             f"{type(connection).__module__}.{type(connection).__qualname__}"
         )
-    found = cast("psycopg.Connection[Any]", connection)
+    found: psycopg.Connection[Any] = cast("Any", connection)
     status = found.info.transaction_status
     if found.closed or status == TransactionStatus.UNKNOWN:
         raise InvalidRequest("the connection is closed: open one, and begin the transaction again")
