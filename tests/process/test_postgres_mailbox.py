@@ -105,7 +105,7 @@ def send(store: PostgresStore, writer: Writer, mark: str) -> Sent:
 
 
 def test_message_behind_a_suspension_wakes_the_thread(store: PostgresStore) -> None:
-    """Seen to fail: the UPDATE compared the topics in its WHERE, as of the statement's start."""
+    """Seen to fail: the topics were read as of the statement's start."""
     writer = running(store)
     with transaction(store) as other:
         other.commit(suspension(writer))
@@ -148,7 +148,7 @@ def test_refused_suspension_makes_nothing_due(store: PostgresStore) -> None:
 
 
 def test_same_mark_sent_twice_at_once_is_one_message(store: PostgresStore) -> None:
-    """Seen to fail: with ON CONFLICT DO NOTHING the second used a number and woke the thread."""
+    """Seen to fail: with ON CONFLICT DO NOTHING."""
     writer = running(store)
     with transaction(store) as other:
         other.send(writer.key, "m")

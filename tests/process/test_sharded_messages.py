@@ -59,8 +59,7 @@ def test_message_sent_during_a_move_moves_with_its_shard(
 def test_messages_sent_while_a_shard_moves_arrive_once_and_in_order(
     store: ShardedStore, path: Path
 ) -> None:
-    """Each is sent twice. Seen to fail: with a counter that is not copied, and when the placement
-    was not compared."""
+    """Each is sent twice. Seen to fail: when ``send`` did not compare the placement."""
     (key,) = same_shard(1, "a", path)
     writer = queued(store, key.thread, worker="one", status="running")
     sent = Event()
