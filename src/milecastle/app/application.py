@@ -273,6 +273,14 @@ class App(Generic[S]):
         """
         self._runner.prepare(thread)
 
+    async def aprepare(self, thread: Thread) -> None:
+        """Async version of ``prepare``."""
+        await self._runner.off_loop(self.prepare, thread)
+
+    async def aring(self) -> None:
+        """Async version of ``ring``."""
+        await self._runner.off_loop(self.ring)
+
     def ring(self) -> None:
         """Notify workers that runs may be due: after a transaction that submitted some.
 
@@ -297,9 +305,16 @@ class App(Generic[S]):
         instead_of: str | None = None,
         tags: Iterable[str] = (),
         config: Any = None,
+        connection: Any = None,
     ) -> Handle[S]:
-        """Async version of ``submit``; parallel calls are committed together."""
+        """Async version of ``submit``; parallel calls are committed together.
+
+        ``connection`` is used in another thread, which sqlite3 allows only if it was told so.
+        """
         call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags, config)
+        if connection is not None:
+            within = self._runner.submit_within
+            return await self._runner.off_loop(within, connection, call, delay, priority)
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -418,9 +433,10 @@ class App(Generic[S]):
         *,
         key: str | None = None,
         by: str | None = None,
+        connection: Any = None,
     ) -> Sent:
         """Async version of ``send``."""
-        call = partial(self.send, thread, value, topic, key=key, by=by)
+        call = partial(self.send, thread, value, topic, key=key, by=by, connection=connection)
         return await self._runner.off_loop(call)
 
     def mailbox(self, thread: Thread, topic: str | None = None) -> Sequence[Message]:

@@ -178,8 +178,8 @@ def decode_from_tasks(data: bytes) -> list[FromTasks]:
 class GraphValues:
     """One graph's values as bytes, by its state's codec; ``root`` declares the config's type."""
 
-    def __init__(self, graph: CompiledGraph, root: CompiledGraph) -> None:
-        annotations = [*graph.annotations, root.config_type]
+    def __init__(self, graph: CompiledGraph, root: CompiledGraph | None = None) -> None:
+        annotations = [*graph.annotations, root.config_type if root else None]
         codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations, files=True)))
         self.pack, self.unpack = codec.encode_state, codec.decode_state
 
