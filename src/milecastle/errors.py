@@ -78,6 +78,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidUpdate",
     "KeyNotFound",
+    "MailboxFull",
     "MaxStepsExceeded",
     "MilecastleError",
     "NoKeyring",
