@@ -6,6 +6,8 @@ Rules:
   runs again receives the same: the oldest messages of its topics that no other task has.
 - A finished task's messages are in a row beside its outcome, and belong to it when the rest of the
   step runs again.
+- Those of a task that waits beside others are in its wait, and reserved for it: its question or its
+  records may be about them.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ class Received(msgspec.Struct, eq=False):
     _last: dict[str, int] = {}
     _given: dict[str, tuple[int, list[Message]]] = {}
     _held: set[int] = set()
+    _reserved: dict[str, Sequence[int]] = {}
+    _owners: dict[int, str] = {}
+    _kept: dict[str, list[Message]] = {}
     _applied: list[int] = []
     _lock: Any = msgspec.field(default_factory=Lock)
 
@@ -46,33 +51,49 @@ class Received(msgspec.Struct, eq=False):
         with self._lock:
             attempt, own = self._given.get(task.id, (0, []))
             if attempt != task.attempt:
-                self._release(task.id)
+                self._keep(task.id)
                 own = []
+            last = max(self._reserved.get(task.id, ()), default=0)
             for topic in topics:
-                self._load(topic)
-            if not any(self._free[topic] for topic in topics):
+                self._load(topic, last)
+            kept = self._kept.get(task.id, ())
+            found = [message for message in kept if message.topic in topics]
+            if not found and not any(self._free[topic] for topic in topics):
                 return None
-            if len(topics) > 1:  # older messages may have come between the reads of two topics
+            if (
+                not found and len(topics) > 1
+            ):  # older messages may have come between the reads of two topics
                 for topic in topics:
                     self._load(topic)
-            found = [self._free[topic][0] for topic in topics if self._free[topic]]
-            message = min(found, key=_number)
-            self._free[message.topic].pop(0)
+            if found:
+                message = min(found, key=_number)
+                self._kept[task.id] = [one for one in kept if one is not message]
+            else:
+                oldest = [self._free[topic][0] for topic in topics if self._free[topic]]
+                message = min(oldest, key=_number)
+                self._free[message.topic].pop(0)
             own.append(message)
             self._given[task.id] = (task.attempt, own)
             self.is_used = True
             return message
 
-    def _load(self, topic: str) -> None:
+    def _load(self, topic: str, last: int = 0) -> None:
+        """Read until a message is free, and those reserved for a task up to ``last``."""
         if self._look is None:
             return
         known = self._free.setdefault(topic, [])
-        while not known and (found := self._look(topic, self._last.get(topic, 0))):
+        while (not known or self._last.get(topic, 0) < last) and (
+            found := self._look(topic, self._last.get(topic, 0))
+        ):
             self._last[topic] = found[-1].number
-            known += [one for one in found if one.number not in self._held]
+            for one in found:
+                if (owner := self._owners.get(one.number)) is not None:
+                    self._kept.setdefault(owner, []).append(one)
+                elif one.number not in self._held:
+                    known.append(one)
 
     def drain(self, topics: Sequence[str]) -> list[Message]:
-        """All unread messages of these topics, oldest first: the next commit consumes them."""
+        """All unread messages of these topics, oldest first; ``consume`` them once applied."""
         found: list[Message] = []
         with self._lock:
             for topic in topics:
@@ -81,9 +102,12 @@ class Received(msgspec.Struct, eq=False):
                     found += self._free[topic]
                     self._free[topic] = []
                     self._load(topic)
-            self._applied += [message.number for message in found]
-            self.is_used = self.is_used or bool(found)
         return sorted(found, key=_number)
+
+    def consume(self, messages: Sequence[Message]) -> None:
+        """The next commit consumes these."""
+        self._applied += map(_number, messages)
+        self.is_used = self.is_used or bool(messages)
 
     def load(self, topics: Sequence[str]) -> None:
         """Read the topics that no task of this run has read."""
@@ -95,14 +119,35 @@ class Received(msgspec.Struct, eq=False):
     def release(self, task: str) -> None:
         """Let other tasks have the messages of one that failed."""
         with self._lock:
+            self._keep(task)
             self._release(task)
 
     def _release(self, task: str) -> None:
-        for message in self._given.pop(task, (0, []))[1]:
+        for number in self._reserved.pop(task, ()):
+            del self._owners[number]
+        for message in self._kept.pop(task, ()):
             insort(self._free[message.topic], message, key=_number)
 
-    def of(self, task: str) -> list[int]:
+    def keep(self, task: str) -> None:
+        """A task runs again: it receives the same first."""
+        with self._lock:
+            self._keep(task)
+
+    def _keep(self, task: str) -> None:
+        self._kept.setdefault(task, []).extend(self._given.pop(task, (0, []))[1])
+
+    def settle(self, task: str) -> list[int]:
+        """What a task received. Others may have what was kept for it and it did not receive."""
+        if task in self._reserved or self._kept.get(task):
+            with self._lock:
+                self._release(task)
         return [message.number for message in self._given.get(task, (0, []))[1]]
+
+    def reserve(self, task: str, numbers: Sequence[int]) -> None:
+        """A waiting task received these, and receives them again."""
+        self._reserved[task] = numbers
+        self._owners.update(dict.fromkeys(numbers, task))
+        self.is_used = True
 
     def hold(self, numbers: Sequence[int]) -> None:
         """A finished task received these before the run was interrupted."""
@@ -128,5 +173,5 @@ class Received(msgspec.Struct, eq=False):
     def take(self) -> tuple[int, ...]:
         """The messages that the next commit consumes."""
         numbers, self._applied = tuple(sorted(self._applied)), []
-        self.is_used = bool(self._given or self._held)
+        self.is_used = bool(self._given or self._held or self._reserved)
         return numbers

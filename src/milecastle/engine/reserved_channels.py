@@ -63,13 +63,15 @@ class Wait(NamedTuple):
 
     ``question`` is ``[node, question, show, schema, whether it takes an answer]``, and why the last
     answer was refused, if it was. ``until`` is in microseconds since 1970. ``topics`` are pairs:
-    a topic, and the number of its last message the task has seen.
+    a topic, and the number of its last message the task has seen. ``received`` are the numbers of
+    messages that the task received before, if other tasks run beside it.
     """
 
     task: str
     question: list[Any] | None
     until: int | None
     topics: list[list[Any]]
+    received: list[int] = []  # noqa: RUF012 - never changed
 
     @property
     def is_sleep(self) -> bool:

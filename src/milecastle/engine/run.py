@@ -272,6 +272,7 @@ class Run(RunState):
         for message in found:
             update = prepared(self.schema, {self._inboxes[message.topic]: [message.value]})
             self._apply(self.schema, values, f"inbox '{message.topic}'", update, operations)
+        self.received.consume(found)
         return bool(found)
 
     def _begin_step(self, names: tuple[str, ...]) -> Step:

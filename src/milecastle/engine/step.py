@@ -34,7 +34,7 @@ from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items
 from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import Task, received_row
-from milecastle.engine.waiting import Kept, each_wait, is_held, kept_wait
+from milecastle.engine.waiting import Kept, each_wait, is_held, kept_wait, received_by
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.run import TaskFailure
@@ -73,8 +73,11 @@ class Step:
         records = self._run.records
         waits = self._run.task_port.waits()
         waiting: dict[str, deque[tuple[Task, int]]] = {}
+        received = received_by(self._run.progress.reserved)
         for task in tasks:
             kept = records.outcome(task.id)
+            if kept is None and task.id in received:
+                self._run.received.reserve(task.id, received[task.id])
             if kept is not None:
                 self.outcomes[task.id] = unpack(kept)
                 self._run.received.hold(records.received(task.id))
@@ -252,7 +255,10 @@ class Step:
         run, name = self._run, task.node.name
         self._busy[name] -= 1
         if isinstance(error, Paused):
-            self.waits[error.label] = kept_wait(task.id, error)
+            numbers = run.received.settle(task.id) if run.received.is_used else []
+            if len(self.tasks) == 1:
+                numbers = []  # no other task could receive them
+            self.waits[error.label] = kept_wait(task.id, error, numbers)
             self._mark_pause(task, attempt)
             return
         if error is None:
@@ -311,7 +317,7 @@ class Step:
             return []
         name = self._run.records.outcome_row(task.id)
         rows = [saver.result(name, pack(outcome), task.node.name)]
-        if received.is_used and (numbers := received.of(task.id)):
+        if received.is_used and (numbers := received.settle(task.id)):
             kept = {"value": numbers}
             rows.append(saver.result(received_row(self.number, task.id), kept, task.node.name))
         return rows
@@ -330,6 +336,8 @@ class Step:
         seed = f"{self._run.plan.run_id}/{task.id}/{failed}"
         due = retry.next_at(self._run.plan.clock.monotonic(), failed, seed)
         self._retries += 1
+        if self._run.received.is_used:
+            self._run.received.keep(task.id)
         heappush(self._later, (due, self._retries, task, attempt + 1))
         return True
 

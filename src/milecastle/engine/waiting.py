@@ -27,18 +27,26 @@ WaitingTasks = dict[str, list[bool]]
 _ASKS = 4
 
 
-def kept_wait(task: str, paused: Paused) -> list[Any]:
+def kept_wait(task: str, paused: Paused, received: Sequence[int] = ()) -> list[Any]:
     found, question = paused.question, None
     if found is not None:
         schema = None if found.answer is None else dict(found.answer)
         question = [found.node, found.question, found.show, schema, found.asks]
         question += [] if found.refused is None else [found.refused]
-    return [task, question, paused.until, [list(topic) for topic in paused.topics]]
+    kept = [task, question, paused.until, [list(topic) for topic in paused.topics]]
+    return [*kept, received] if received else kept
 
 
 def each_wait(reserved: Reserved) -> Iterator[tuple[str, Wait]]:
     for label, kept in reserved.get(WAITS, {}).items():
         yield label, Wait(*kept)
+
+
+def received_by(reserved: Reserved) -> dict[str, list[int]]:
+    """Numbers of the messages that waiting tasks received before they stopped."""
+    if WAITS not in reserved:
+        return {}
+    return {wait.task: wait.received for _, wait in each_wait(reserved) if wait.received}
 
 
 def takes_answer(wait: Wait) -> bool:
@@ -55,8 +63,8 @@ def still_waits(reserved: Reserved, ran: set[str], new: Kept, order: Sequence[st
 
     A node that ran keeps its sleeps: it runs again from its beginning, and they stay over.
     """
-    kept = {
-        label: [*wait]
+    kept: Kept = {
+        label: [*wait] if wait.received and wait.task not in ran else [*wait[:4]]
         for label, wait in each_wait(reserved)
         if not is_decided(reserved, label)
         and (wait.task not in ran or label.partition("/")[2].startswith("~"))

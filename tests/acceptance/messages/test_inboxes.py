@@ -10,7 +10,10 @@ import pytest
 
 from milecastle import (
     END,
+    START,
     App,
+    CheckpointConfig,
+    ExecutionError,
     InvalidRequest,
     StateGraph,
     Store,
@@ -148,3 +151,29 @@ def test_async_senders_are_all_answered(store: Store) -> None:
 def test_an_inbox_has_a_valid_topic() -> None:
     with pytest.raises(InvalidRequest, match="a topic"):
         inbox("__user")
+
+
+def test_a_message_that_its_reducer_refuses_stays_unread(store: Store, run: Runner) -> None:
+    """Fails if the batch of the failure, with steps that were not saved, consumes the message."""
+
+    def strict(known: list[str], new: list[str]) -> list[str]:
+        if "bad" in new:
+            raise ValueError("refused")
+        return known + new
+
+    class Box(TypedDict):
+        said: Annotated[list[str], strict, inbox("user")]
+
+    def send(state: Box) -> dict[str, Any]:
+        app.send("t", "bad", "user", key="k")
+        return {}
+
+    graph: StateGraph[Box] = StateGraph(Box, name="box")
+    graph.add_node("first", lambda state: {"said": ["first"]})
+    graph.add_node("send", send)
+    graph.add_edges(START, "first", "send", END)
+    app = graph.compile(checkpoint=CheckpointConfig(store=store, interval=10))
+    with pytest.raises(ExecutionError, match="reducer"):
+        run.invoke(app, {"said": []}, "t")
+    assert app.state("t").state["said"] == ["first"]
+    assert [one.value for one in app.mailbox("t")] == ["bad"]

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -342,7 +343,7 @@ def test_a_message_that_another_task_left_wakes_the_one_that_waits(store: Store)
     receives.clear()
     app.answer("t", "yes")
     work(app)
-    assert app.state("t").state["log"] == ["yes", 1, 2]
+    assert app.state("t").state["log"] == ["yes", 2, 1]  # 2 was its first before, too
 
 
 def test_steps_between_two_commits_consume_with_the_next_one(store: Store, run: Runner) -> None:
@@ -597,3 +598,92 @@ def test_a_timeout_without_a_default_is_raised(store: Store, run: Runner) -> Non
     run.invoke(app, start(), "t")
     expected = "no message of topic 'go', 'stop' came within 0 seconds"
     assert run.resume(app, "t").state["log"] == [expected]
+
+
+def fan_out(store: Store, item: Callable[..., Any], items: int, **options: Any) -> App[Trip]:
+    graph: StateGraph[Trip] = StateGraph(Trip, name="trip")
+    graph.add_node("item", item)
+    graph.add_conditional_edges(START, lambda state: [Send("item", {})] * items, ["item"])
+    graph.add_edge("item", END)
+    graph.with_default_config(ExecutionConfig(max_parallel=1))
+    return graph.compile(store=store, **options)
+
+
+def test_an_item_that_asks_about_its_message_keeps_it(store: Store, run: Runner) -> None:
+    """Two items each receive an order and ask about it. Fails if the second item is given the order
+    of the first, which waits for its answer: both ask about it, and one answer is for the other.
+    """
+
+    def item(state: Trip) -> dict[str, Any]:
+        order = current().receive("go")
+        return {"log": [(order, interrupt("ship it?", show=order))]}
+
+    app = fan_out(store, item, 2)
+    app.submit(start(), "t")
+    work(app)
+    for order in ("first", "second"):
+        app.send("t", order, "go")
+        work(app)
+    app.update_state("t", {"log": ["updated"]})
+    asked = {one.id: one.show for one in app.state("t").interrupts}
+    assert sorted(asked.values()) == ["first", "second"]
+    result = run.resume(app, "t", answers={id: f"ship {show}" for id, show in asked.items()})
+    assert result.state["log"] == [
+        "updated",
+        ("first", "ship first"),
+        ("second", "ship second"),
+    ]
+    assert not values(app)
+
+
+def test_a_record_about_a_message_stays_with_it(store: Store, run: Runner) -> None:
+    """Fails if a task that sleeps after ``ctx.once`` loses its message to another task."""
+    charged: list[Any] = []
+
+    def item(state: Trip, ctx: Context) -> dict[str, Any]:
+        order = ctx.receive("go")
+        ctx.once("charge", charged.append, order)
+        ctx.receive("ship")
+        return {"log": [order]}
+
+    app = fan_out(store, item, 2)
+    run.invoke(app, start(), "t")
+    for order in (1, 2):
+        app.send("t", order, "go")
+        run.resume(app, "t")
+    assert charged == [1, 2]
+    for order in (1, 2):
+        app.send("t", order, "ship")
+        result = run.resume(app, "t")
+    assert (result.state["log"], charged) == ([1, 2], [1, 2])
+    assert not values(app)
+
+
+def test_a_retry_that_receives_nothing_consumes_nothing(store: Store, run: Runner) -> None:
+    """Fails if the step consumes what only its failed attempt received."""
+
+    def fickle(state: Trip, ctx: Context) -> dict[str, Any]:
+        if ctx.attempt == 1:
+            app.send("t", 1, "go")
+            ctx.receive("go")
+            raise ValueError("not yet")
+        return {"log": ["done"]}
+
+    app = line(store, fickle, policy={"retry": Retry(attempts=2, delay=0.0)})
+    assert run.invoke(app, start(), "t").state["log"] == ["done"]
+    assert values(app) == [1]
+
+
+def test_a_portable_file_has_timeouts_and_no_messages(tmp_path: Path) -> None:
+    """Fails if a file with a timeout is refused when it is read, or has numbers of a mailbox."""
+
+    def item(state: Trip, ctx: Context) -> dict[str, Any]:
+        found = [ctx.receive("none", timeout=0, default="none"), ctx.receive("go")]
+        return {"log": [*found, interrupt("well?")]}
+
+    app = fan_out(MemoryStore(), item, 2, checkpoint_dir=tmp_path)
+    app.invoke(start(), "t")
+    app.send("t", 1, "go")
+    assert app.resume("t").status == "interrupted"
+    (path,) = tmp_path.glob("*")
+    assert app.load_checkpoint(path)["node"] == "item"

@@ -390,7 +390,7 @@ def _portable(ending: Ending) -> Reserved:
     A subgraph runs again from its start, because a file has no threads for it. So it asks again;
     its answers and wake times would be lost.
     """
-    pending = branched(ending.reserved)
+    pending = with_no_messages(branched(ending.reserved))
     for name, what in (
         (ANSWERS, "has received answers"),
         (TIMED_OUT, "has waited until a deadline"),

@@ -15,7 +15,7 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.messages import open_message, seal_message
 from milecastle.engine.position import Position
 from milecastle.engine.tasks import held_messages, is_received_row
-from milecastle.engine.waiting import each_wait, is_decided
+from milecastle.engine.waiting import each_wait, is_decided, received_by
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, check_name
 from milecastle.model.message import Message, check_topic
@@ -126,7 +126,7 @@ def look(store: Store, codec: LogCodec, key: ThreadKey, topic: str, after: int) 
 
 
 def arrived_waits(store: Store, key: ThreadKey, position: Position) -> frozenset[str]:
-    """Labels of the waits that a message has ended: one that no finished task received."""
+    """Labels of the waits that a message has ended: one that no other task received."""
     topics = {
         (topic, seen): None
         for label, wait in each_wait(position.reserved)
@@ -136,6 +136,7 @@ def arrived_waits(store: Store, key: ThreadKey, position: Position) -> frozenset
     if not topics:
         return frozenset()
     mailbox, held = require_mailbox(store), held_messages(position.results)
+    held.update(*received_by(position.reserved).values())
     arrived = {
         (topic, seen)
         for topic, seen in topics
