@@ -7,7 +7,8 @@ Rules:
 - A finished task's messages are in a row beside its outcome, and belong to it when the rest of the
   step runs again.
 - Those of a task that waits beside others are in its wait, and reserved for it: its question or its
-  records may be about them.
+  records may be about them. Not after a crash: tasks that neither ended nor waited may
+  then receive each other's messages.
 """
 
 from __future__ import annotations
