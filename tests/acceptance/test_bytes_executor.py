@@ -39,9 +39,11 @@ from milecastle.engine.applying import pack, read_outcome, unpack
 from milecastle.engine.pauses import Paused
 from milecastle.errors import NodeTimeout
 from milecastle.graph.structure import CompiledGraph
+from milecastle.model.message import Message
 from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
 from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor
 from milecastle.ports.files import PlacedFiles
+from milecastle.ports.mailbox import Sent
 from milecastle.ports.task import MISSING, TaskPort
 from milecastle.records import Interrupt
 from milecastle.stores.memory import MemoryStore
@@ -157,11 +159,25 @@ class FarPort:
     def files(self, task: RunTask) -> PlacedFiles:
         raise AssertionError("files need an object storage on the far side")
 
-    def emit(self, task: RunTask, value: Any) -> None:
-        self._near.emit(self._task(task), self._wire.value(task, value))
+    def receive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        return self._near.receive(self._task(task), topics)
 
-    async def aemit(self, task: RunTask, value: Any) -> None:
-        await self._near.aemit(self._task(task), self._wire.value(task, value))
+    async def areceive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
+        return await self._near.areceive(self._task(task), topics)
+
+    def send(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
+        return self._near.send(self._task(task), thread, self._wire.value(task, value), topic, name)
+
+    async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
+        return await self._near.asend(
+            self._task(task), thread, self._wire.value(task, value), topic, name
+        )
+
+    def emit(self, task: RunTask, value: Any, keep: bool = False) -> None:
+        self._near.emit(self._task(task), self._wire.value(task, value), keep)
+
+    async def aemit(self, task: RunTask, value: Any, keep: bool = False) -> None:
+        await self._near.aemit(self._task(task), self._wire.value(task, value), keep)
 
     def heartbeat(self, task: RunTask) -> None:
         self._near.heartbeat(self._task(task))

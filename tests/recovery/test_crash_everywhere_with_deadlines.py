@@ -78,15 +78,19 @@ def test_deadline_judged_by_the_clock_is_caught(monkeypatch: pytest.MonkeyPatch)
     """The control: code runs after a timeout that no log has, and a crash opens the question."""
 
     def by_clock(self: RunTaskPort, label: str, seconds: float | None) -> tuple[int | None, bool]:
-        known = self._progress.reserved.get(WAITS, {}).get(label)
+        progress, plan = vars(self)["_progress"], vars(self)["_plan"]
+        known = progress.reserved.get(WAITS, {}).get(label)
         if known is None or known[2] is None:
             return real(self, label, seconds)
-        return known[2], known[2] <= self._plan.clock.now()
+        return known[2], known[2] <= plan.clock.now()
+
+    def nothing(*given: object) -> dict[str, int]:
+        return {}
 
     real = RunTaskPort.deadline
     monkeypatch.setattr(RunTaskPort, "deadline", by_clock)
-    monkeypatch.setattr("milecastle.app.runs.starting.passed_deadlines", lambda *given: {})
-    monkeypatch.setattr("milecastle.app.runs.starting.refuse_without_answer", lambda *given: None)
-    monkeypatch.setattr("milecastle.engine.step.is_held", lambda *given: False)
+    monkeypatch.setattr("milecastle.app.runs.starting.passed_deadlines", nothing)
+    monkeypatch.setattr("milecastle.app.runs.starting.refuse_without_answer", nothing)
+    monkeypatch.setattr("milecastle.engine.step.is_held", nothing)
     with pytest.raises(CrashMismatch, match="asked again"):
         crash_everywhere(simple(), {}, answer=answer)

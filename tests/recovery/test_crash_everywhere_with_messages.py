@@ -126,7 +126,11 @@ def test_messages_consumed_on_receipt_are_found(monkeypatch: pytest.MonkeyPatch)
         return found
 
     monkeypatch.setattr(starting, "look", consuming)
-    monkeypatch.setattr(Received, "take", lambda self: ())
+
+    def nothing(self: Received) -> tuple[int, ...]:
+        return ()
+
+    monkeypatch.setattr(Received, "take", nothing)
     app = parallel(store)
 
     def send(topics: tuple[str, ...]) -> Iterable[tuple[str, Any]]:

@@ -234,7 +234,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     @overload
     def receive(
         self,
-        topic: Sequence[str],
+        topic: tuple[str, ...] | list[str],
         type: Any = ...,
         *,
         timeout: float | timedelta | None = ...,
@@ -242,7 +242,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     @overload
     def receive(
         self,
-        topic: Sequence[str],
+        topic: tuple[str, ...] | list[str],
         type: Any = ...,
         *,
         timeout: float | timedelta | None = ...,

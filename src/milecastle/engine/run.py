@@ -67,7 +67,9 @@ class Run(RunState):
         super().__init__(plan)
         self._services = services
         self._apply = apply_guarded if self.schema.is_guarded else apply_update
-        self._inboxes = {} if plan.path or plan.journal is None else self.schema.inboxes
+        self._inboxes: Mapping[str, str] = {}
+        if not plan.path and plan.journal is not None:
+            self._inboxes = self.schema.inboxes
         self._skip_interrupt = plan.update is None and plan.position.was_seen
         self._at_rest = False
         self._merged: tuple[int, Mapping[str, Update]] = (0, {})

@@ -67,10 +67,10 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     stores.close()
 
 
-def conninfo_of(store: Any) -> str:
+def conninfo_of(store: Store) -> str:
     """The same database, as its user knows it."""
-    known: dict[str, Any] = vars(store)["_address"].connect
-    return make_conninfo(**known)
+    known: dict[str, Any] = vars(store)
+    return make_conninfo(**known["_address"].connect)
 
 
 def insert(mine: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import msgspec
 import pytest
@@ -265,7 +265,7 @@ def test_subgraphs_have_the_config_of_their_parent(store: Store) -> None:
 
 def test_an_encrypted_config_is_not_readable(tmp_path: Path) -> None:
     """Was broken (the control): the same without encryption finds the words."""
-    found = []
+    found: list[tuple[bool, bool]] = []
     for encrypts in (False, True):
         path = tmp_path / f"{encrypts}.db"
         keys = Keyring({"main": b"k" * 32}, store=MemoryStore()) if encrypts else None
@@ -368,4 +368,4 @@ def test_other_classes_of_configs(kind: str) -> None:
     with pytest.raises(InvalidRequest, match="the config is not a valid"):
         app.submit(hello("2"), "t", config={"model": 1})
     with pytest.raises(TypeError, match="takes the class"):
-        StateGraph(Talk, config={"model": "m"})  # type: ignore[arg-type]
+        StateGraph(Talk, config=cast(Any, {"model": "m"}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from pathlib import Path
 from threading import Barrier, Event, Timer
 from typing import Annotated, Any, TypedDict
@@ -56,7 +55,11 @@ def values(app: App[Any], after: Any = None) -> list[Any]:
 
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No chunk is due before it is full."""
-    monkeypatch.setattr(Timer, "start", lambda timer: None)
+
+    def never(timer: Timer) -> None:
+        pass
+
+    monkeypatch.setattr(Timer, "start", never)
 
 
 @pytest.mark.requirement("M10")
@@ -245,7 +248,7 @@ def test_without_a_store_a_kept_value_is_emitted() -> None:
 
 def test_encrypted_values_are_read_with_the_key_only(tmp_path: Path) -> None:
     """Was broken (the control): rows in the clear."""
-    found = []
+    found: list[bool] = []
     for encrypts in (False, True):
         path = tmp_path / f"{encrypts}.db"
         keys = Keyring({"main": b"k" * 32}, store=MemoryStore()) if encrypts else None
@@ -289,12 +292,11 @@ async def followed(store: Store) -> None:
 
         await until(all_stored)
         found: list[Any] = []
-        async with aclosing(app.afollow("t", emitted=True)) as events:  # type: ignore[type-var]
-            async for event in events:
-                if event.type == "emit":
-                    found.append(event.update)
-                if found == [*range(80)]:
-                    go.set()
+        async for event in app.afollow("t", emitted=True):
+            if event.type == "emit":
+                found.append(event.update)
+            if found == [*range(80)]:
+                go.set()
         assert found[:80] == [*range(80)]
         assert found == [*range(len(found))]
 
@@ -340,7 +342,7 @@ async def reconnected(store: Store) -> None:
                 if text and (len(seen) % 10 == 0 or seen[-1][0] == "rest"):
                     break
             await texts.aclose()
-    found = [value for id, value in seen if value is not None]
+    found = [value for _, value in seen if value is not None]
     assert found[:64] == [*range(64)]
     assert found[64:] == [*range(len(found) - 64)]  # the last step may end before it is read
     states = [int(id) for id, _ in seen if id.isdigit()]

@@ -256,12 +256,15 @@ def test_a_completed_thread_keeps_messages_for_its_next_run(store: Store) -> Non
     def plain(state: Trip) -> dict[str, Any]:
         return {"log": ["ran"]}
 
+    def receives(state: Trip, ctx: Context) -> dict[str, Any]:
+        return {"log": [ctx.receive("go")]}
+
     app = line(store, plain)
     app.submit(start(), "t")
     work(app)
     assert app.send("t", 1, "go").status == "completed"
     assert due(store) is None
-    again = line(store, lambda state, ctx: {"log": [ctx.receive("go")]})
+    again = line(store, receives)
     again.invoke({"log": ["next"]}, "t")
     assert again.state("t").state["log"] == ["ran", "next", 1]
 

@@ -43,7 +43,8 @@ def _records(
 ) -> Iterator[AnswerRecord]:
     known: dict[str, list[Any]] = found.get(ANSWERED_BY) or {}
     for name in (ANSWERS, TIMED_OUT):
-        for label, value in (found.get(name) or {}).items():
+        values: dict[str, Any] = found.get(name) or {}
+        for label, value in values.items():
             if label not in known and label in seen and seen[label] == value:
                 continue
             seen[label] = value
