@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from milecastle import App, Store, interrupt
-from milecastle.errors import Conflict, InvalidRequest, RecoveryError
+from milecastle.errors import AlreadyAnswered, Conflict, InvalidRequest, RecoveryError
+from milecastle.testing import ManualClock, with_store
 from tests.acceptance.fleet.working import Trip, line, serving, start, until, work
+from tests.acceptance.overtaking import Overtaken
 
 LATE = (InvalidRequest, RecoveryError, Conflict)
 """What a caller gets whose answer came too late: none of them is a success."""
@@ -21,7 +25,7 @@ def asking(store: Store, within: float) -> App[Trip]:
 
 
 def test_worker_wakes_a_thread_at_its_deadline(store: Store) -> None:
-    """Tried: ``wake_time`` without deadlines; the thread waits forever."""
+    """Tried: an index row without a time while the thread asks; it waits forever."""
 
     async def main() -> None:
         app = asking(store, 0.2)
@@ -38,7 +42,7 @@ def test_worker_wakes_a_thread_at_its_deadline(store: Store) -> None:
 
 
 def test_index_has_the_deadline_and_no_worker_comes_before(store: Store) -> None:
-    """Tried: a line that is due at once; the question times out immediately."""
+    """Tried: an index row that is due at once, and not at its deadline."""
     app = asking(store, 3600)
     app.submit(start(), "t")
     work(app)
@@ -52,10 +56,29 @@ def test_index_has_the_deadline_and_no_worker_comes_before(store: Store) -> None
     assert app.state("t").state["log"] == ["yes"]
 
 
+def test_answer_that_is_overtaken_by_the_timeout_is_refused() -> None:
+    """Tried: a store that commits answers at whichever head it finds; this one is accepted."""
+    clock = ManualClock()
+    store = Overtaken(now=clock.now)
+    app = with_store(asking(store, 60), store, clock=clock)
+    app.submit(start(), "t")
+    work(app)
+
+    def time_out() -> None:
+        clock.advance(61)
+        work(app)
+
+    store.other = time_out
+    with pytest.raises(AlreadyAnswered, match="timed out at"):
+        app.answer("t", "yes")
+    assert app.state("t").state["log"] == ["nobody"]
+
+
 def test_answer_and_timeout_are_never_both_taken(store: Store) -> None:
     """Answers around their deadlines: each accepted one is the result, each refused one is not.
 
-    Tried: ``answer`` that commits at whichever head it finds; accepted answers are lost.
+    Tried: deadlines that end waits by the clock, before the answer is looked at; accepted
+    answers are lost.
     """
 
     async def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from threading import Thread
+from threading import Event, Thread
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -103,15 +103,22 @@ def test_a_discarded_message_starts_no_run(store: Store) -> None:
 
 @pytest.mark.requirement("M4")
 def test_messages_that_meet_the_end_of_a_run_are_never_left(store: Store) -> None:
-    """Six messages against a run that ends, ten times. Fails in most rounds if the row of the
-    completed thread does not wait for them.
+    """Six messages against a run that ends, ten times. Fails if the row of the completed
+    thread does not wait for them.
     """
-    app = chatting(store)
+    begins = Event()
+
+    def during(turn: int) -> None:
+        begins.set()
+
+    app = chatting(store, during)
     for number in range(10):
         thread = f"r{number}"
         app.submit(said("hello"), thread)
+        begins.clear()
 
         def send(thread: str = thread) -> None:
+            begins.wait(30)
             for text in "abcdef":
                 app.send(thread, text, "user")
 

@@ -210,7 +210,7 @@ def test_types_that_cannot_be_checked_are_refused_when_declared() -> None:
 
 
 def test_encrypted_messages_open_in_their_thread_and_topic_only(store: Store) -> None:
-    """Fails if the place does not name the topic, or the codec is not the thread's own."""
+    """Fails if the place does not name the topic or the mark, or the codec is not the thread's."""
     keyring = Keyring({"old": OLD}, store=MemoryStore())
     app = asking(store, encryption=keyring)
     for thread in ("t", "u"):
@@ -221,9 +221,10 @@ def test_encrypted_messages_open_in_their_thread_and_topic_only(store: Store) ->
     stored = mailbox.unread(KEY)[0]
     assert b"amber" not in stored.payload + stored.mark.encode()
     mailbox.send(KEY, "b", "other", stored.payload)
-    mailbox.send(KEY, "c", stored.mark + "'", stored.payload)
+    mailbox.send(KEY, "a", stored.mark + "'", stored.payload)
     mailbox.send(ThreadKey("default", "u"), "a", stored.mark, stored.payload)
-    for thread, topic in (("t", "b"), ("t", "c"), ("u", "a")):
+    mailbox.restore(KEY, [msgspec.structs.replace(stored, topic="d")])
+    for thread, topic in (("t", "a"), ("t", "b"), ("t", "d"), ("u", "a")):
         with pytest.raises(EncryptionError):
             app.mailbox(thread, topic)
 

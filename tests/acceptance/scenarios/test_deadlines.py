@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypedDict
 
@@ -25,9 +24,8 @@ from milecastle import (
     interrupt,
 )
 from milecastle.errors import AlreadyAnswered
-from milecastle.ports.store import Batch
-from milecastle.stores.memory import MemoryStore
-from milecastle.testing import ManualClock, WrappedStore, with_store
+from milecastle.testing import ManualClock, with_store
+from tests.acceptance.overtaking import Overtaken
 from tests.acceptance.scenarios.calling import Caller, Paint
 
 
@@ -79,7 +77,7 @@ def side_by_side(store: Store, clock: ManualClock, **nodes: Any) -> App[Any]:
 def test_question_without_an_answer_times_out_at_its_deadline(
     call: Caller, store: Store, paint: Paint, clock: ManualClock, within: Any
 ) -> None:
-    """Tried: ``_timed_out`` that finds none; the resume is refused."""
+    """Tried: ``passed_deadlines`` that finds none; the resume is refused."""
     app = side_by_side(store, clock, a=paint(asks(within=within, otherwise="nobody")))
     ends = moment(clock, 60)
     waiting = call.invoke(app, {})
@@ -98,7 +96,8 @@ def test_answer_in_time_is_taken(
 ) -> None:
     """Also after the deadline, as long as no timeout is committed: the first commit decides.
 
-    Tried: deadlines that end a wait by the clock; the second thread returns ``otherwise``.
+    Tried: a deadline that ends by the clock, before the answer is looked at; the second thread
+    returns ``otherwise``.
     """
     app = side_by_side(store, clock, a=paint(asks(otherwise="nobody")))
     for thread, late in (("t", 10), ("u", 100)):
@@ -112,7 +111,8 @@ def test_without_otherwise_the_node_gets_an_error(
 ) -> None:
     """Caught, the node goes on; uncaught, the run fails, and its retry times out again.
 
-    Tried: ``TIMED_OUT`` dropped by the failure; the retry asks again.
+    Tried: ``TIMED_OUT`` dropped by the failure; the retry commits the timeout again. With the
+    waits dropped too, it asks again.
     """
 
     def escalates(state: Case) -> dict[str, Any]:
@@ -136,12 +136,13 @@ def test_without_otherwise_the_node_gets_an_error(
         with pytest.raises(ExecutionError) as raised:
             call.resume(fails, "u")
         assert isinstance(raised.value.cause, TimedOut)
+    assert [entry.source for entry in fails.history("u")].count("answer") == 1
 
 
 def test_answer_after_the_timeout_is_told_when_it_timed_out(
     call: Caller, store: Store, paint: Paint, clock: ManualClock
 ) -> None:
-    """Tried: ``refuse_unasked`` without its check; the caller is told that it was answered."""
+    """Tried: ``refuse_unasked`` without its check; the caller is told that it is not asked yet."""
     app = side_by_side(
         store, clock, a=paint(asks("a?", 60, otherwise="-")), b=paint(asks("b?", None))
     )
@@ -163,7 +164,7 @@ def test_deadline_counts_from_the_first_time_the_task_asked(
 ) -> None:
     """Also when a sibling is answered, or the node refused an answer and asks again.
 
-    Tried: ``deadline`` that does not look at the known wait; the second answer moves it.
+    Tried: ``deadline`` that does not look at the known wait; the refused answer moves it.
     """
 
     def picky(state: Case) -> dict[str, Any]:
@@ -201,8 +202,9 @@ def test_parallel_deadlines_end_one_by_one_beside_a_sleep(
     begins = moment(clock)
     found = call.invoke(app, {})
     for seconds in (30, 45, 60):
-        assert found.wake_at == begins + timedelta(seconds=seconds)
-        clock.advance((found.wake_at - moment(clock)).total_seconds())
+        wakes = begins + timedelta(seconds=seconds)
+        assert found.wake_at == wakes
+        clock.advance((wakes - moment(clock)).total_seconds())
         found = call.resume(app)
     assert found.state["log"] == ["a? -", "b? -", "slept"]
 
@@ -210,7 +212,7 @@ def test_parallel_deadlines_end_one_by_one_beside_a_sleep(
 def test_one_answer_and_one_timeout_are_committed_together(
     call: Caller, store: Store, paint: Paint, clock: ManualClock
 ) -> None:
-    """Tried: ``_timed_out`` without its check of the answers; the answer is dropped."""
+    """Tried: ``passed_deadlines`` without ``ended``; the answered question timed out as well."""
     app = side_by_side(
         store,
         clock,
@@ -220,6 +222,8 @@ def test_one_answer_and_one_timeout_are_committed_together(
     asked = {found.question: found.id for found in call.invoke(app, {}).interrupts}
     clock.advance(31)
     assert call.resume(app, answers={asked["b?"]: "yes"}).state["log"] == ["a? -", "b? yes"]
+    found = [(one.answer, one.timed_out) for one in app.answers("t")]
+    assert found == [("yes", False), (None, True)]
 
 
 def nested(store: Store, clock: ManualClock, node: Any) -> App[Any]:
@@ -237,7 +241,8 @@ def test_question_of_a_subgraph_times_out_in_the_root(
 ) -> None:
     """Its answers are committed there too, so one of them is refused.
 
-    Tried: children that judge by the clock; the late answer is accepted by the root.
+    Tried: children that judge by the clock, and a root without their deadlines; the late answer
+    is told that the question is not asked yet.
     """
 
     def node(state: Case) -> dict[str, Any]:
@@ -282,7 +287,7 @@ def test_fork_keeps_the_deadline(
 def test_code_without_the_deadline_still_gets_the_timeout(
     call: Caller, store: Store, paint: Paint, clock: ManualClock
 ) -> None:
-    """The log decides. Tried: ``ask`` that looks for timeouts only with ``within=``: it spins."""
+    """The log decides. Tried: ``ask`` that looks for timeouts only with ``within=``: it waits."""
 
     def node(state: Case) -> dict[str, Any]:
         first = interrupt("a?", answer=str, within=60 if old else None, otherwise="-")
@@ -301,23 +306,10 @@ def test_code_without_the_deadline_still_gets_the_timeout(
 def test_deadline_that_is_no_time_from_now_is_refused(
     call: Caller, store: Store, paint: Paint, clock: ManualClock, within: Any
 ) -> None:
-    """Tried: no check; NaN raises a ValueError of the engine, and the rest waits in the past."""
+    """Tried: no check; errors of the engine for NaN and infinity, the rest is accepted."""
     app = side_by_side(store, clock, a=paint(asks(within=within)))
     with pytest.raises(ExecutionError, match="within= takes a time from now"):
         call.invoke(app, {})
-
-
-class Overtaken(WrappedStore):
-    """Lets another caller commit just before the first entry that ends a wait."""
-
-    other: Callable[[], object] | None = None
-
-    def commit(self, batch: Batch) -> None:
-        other, ends = self.other, any(entry.source == "answer" for entry in batch.entries)
-        if other is not None and ends:
-            self.other = None
-            other()
-        super().commit(batch)
 
 
 @pytest.mark.requirement("M5")
@@ -325,7 +317,7 @@ class Overtaken(WrappedStore):
 def test_second_of_answer_and_timeout_is_refused_and_runs_nothing(
     call: Caller, clock: ManualClock, answer_is_first: bool
 ) -> None:
-    """Tried: a timeout without an entry; the answer is accepted, and the node ran without it."""
+    """Tried: a timeout without an entry of its own; the node runs with it, and none is refused."""
     ran: list[str] = []
 
     def node(state: Case) -> dict[str, Any]:
@@ -333,15 +325,14 @@ def test_second_of_answer_and_timeout_is_refused_and_runs_nothing(
         ran.append(found)
         return {"log": [found]}
 
-    inner = MemoryStore()
-    store = Overtaken(inner)
-    app, other = (side_by_side(each, clock, a=node) for each in (store, inner))
-    other.invoke({}, "t")
+    store = Overtaken()
+    app = side_by_side(store, clock, a=node)
+    app.invoke({}, "t")
     clock.advance(61)
     answered: dict[str, Any] = {"answer": "yes"}
     first, second = (answered, {}) if answer_is_first else ({}, answered)
-    store.other = lambda: other.resume("t", **first)
+    store.other = lambda: app.resume("t", **first)
     with pytest.raises(Conflict):
         call.resume(app, **second)
     expected = "yes" if answer_is_first else "nobody"
-    assert (ran, other.state("t").state["log"]) == ([expected], [expected])
+    assert (ran, app.state("t").state["log"]) == ([expected], [expected])
