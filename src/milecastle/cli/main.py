@@ -40,6 +40,7 @@ VERBS: Final[dict[str, str]] = {
     "answer": "Answer an open question of a thread and resume it.",
     "send": "Send a message to a thread, whatever its run does.",
     "mailbox": "List the unread messages of a thread, oldest first.",
+    "audit": "List the answers of a thread, oldest first, and who gave them.",
     "tag": "Add and remove tags of a thread, and list those that it has.",
     "cancel": "Close the unfinished run of a thread.",
     "delete": "Delete a thread, its runs and its subgraphs.",

@@ -12,13 +12,14 @@ class Actor(msgspec.Struct, frozen=True):
     """Who answers. ``how`` says whether the caller asserts it, or a token proves it.
 
     ``shown`` is the ``Interrupt.digest`` of the question as it was shown: an answer to a question
-    that has changed since is refused.
+    that has changed since is refused. ``on_behalf_of`` is a second name, which is always asserted.
     """
 
     id: str
     how: Literal["asserted", "authenticated"] = "asserted"
     reason: str = ""
     shown: str | None = None
+    on_behalf_of: str | None = None
 
 
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):

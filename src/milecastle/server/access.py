@@ -32,6 +32,7 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
+import msgspec.structs
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
@@ -163,7 +164,13 @@ class Access:
 
 
 def _hashed(tokens: Iterable[tuple[str, Identity]]) -> list[tuple[bytes, Identity]]:
-    return [(_hash(token), identity) for token, identity in tokens]
+    return [(_hash(token), _named(identity, _hash(token))) for token, identity in tokens]
+
+
+def _named(identity: Identity, key: bytes) -> Identity:
+    """The identity of a token; without a name, a digest of the key that signs its sessions."""
+    name = identity.name or f"token:{sha256(key).hexdigest()[:12]}"
+    return msgspec.structs.replace(identity, name=name)
 
 
 class Credential(msgspec.Struct, frozen=True):

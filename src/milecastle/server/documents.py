@@ -169,12 +169,17 @@ class AnswersRequest(HttpDocument, frozen=True):
     """Answers by the ids of their questions.
 
     ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
-    ``config`` replaces the run's.
+    ``config`` replaces the run's. The caller's name is stored with them, and ``reason`` and
+    ``on_behalf_of``, a second name, as the caller says. With ``shown``, the ``digest`` of the
+    question, an answer is refused if the question has changed since it was shown.
     """
 
     answers: dict[str, Any]
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     config: dict[str, Any] | None = None
+    reason: str = ""
+    shown: str | None = None
+    on_behalf_of: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class MessageRequest(HttpDocument, frozen=True):

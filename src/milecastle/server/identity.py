@@ -1,4 +1,4 @@
-"""The caller: a tenant and its scopes."""
+"""The caller: a tenant, its scopes and its name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
 class Identity(msgspec.Struct, frozen=True):
     """A caller of the server: its tenant, and the scopes it has there.
 
-    A token has one, and so has a request for which the hook ``identify`` returns it.
+    A token has one, and so has a request for which the hook ``identify`` returns it. ``name`` is
+    stored with the caller's answers.
     """
 
     tenant: str
     scopes: frozenset[TokenScope]
+    name: str = ""

@@ -59,6 +59,10 @@ def redacted(document: D, hook: Redact | None) -> D:
             )
     if isinstance(document, ChangeLine) and not _is_shown(document, changed):
         changed["path"] = channel_of(document.path)
+    if isinstance(document, QuestionLine) and any(
+        changed[name] != getattr(document, name) for name in ("question", "show", "answer")
+    ):
+        changed["digest"] = None  # it would confirm a guess of what the hook hides
     return msgspec.structs.replace(document, **changed)
 
 

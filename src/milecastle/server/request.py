@@ -15,6 +15,7 @@ import msgspec.structs
 from starlette.requests import Request
 from starlette.responses import Response
 
+from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
 from milecastle.server.access import Access
 from milecastle.server.documents import NoQuery
@@ -52,6 +53,13 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> ThreadKey:
         return self.service.key(self.tenant, self.path["thread"])
+
+    def actor(
+        self, reason: str = "", shown: str | None = None, on_behalf_of: str | None = None
+    ) -> Actor:
+        """The authenticated caller. A body never gives its name."""
+        name = self.identity.name or f"tenant:{self.tenant}"
+        return Actor(name, "authenticated", reason, shown, on_behalf_of)
 
     def require(self, scope: TokenScope) -> None:
         require_scope(self.identity, scope)

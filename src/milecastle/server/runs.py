@@ -13,6 +13,7 @@ from milecastle.app.runs.submission import Handle
 from milecastle.app.threads.children import is_child
 from milecastle.app.threads.messages import unread_messages
 from milecastle.errors import InvalidRequest, RunError
+from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.mailbox import Sent
 from milecastle.server import limits
@@ -112,7 +113,10 @@ async def answer(request: ApiRequest) -> Reply:
     if not asked.answers:
         raise InvalidRequest("there is no answer in the body")
     key = _idempotency_key(request, asked.key)
-    handle = await answer_thread(request.service, request.key, asked.answers, key, asked.config)
+    if asked.shown is not None and len(asked.answers) > 1:
+        raise InvalidRequest("shown is the digest of one question: send its answer alone")
+    by = request.actor(asked.reason, asked.shown, asked.on_behalf_of)
+    handle = await answer_thread(request.service, request.key, asked.answers, by, key, asked.config)
     return await _handed_over(request, handle)
 
 
@@ -120,12 +124,15 @@ async def answer_thread(
     service: Service,
     key: ThreadKey,
     answers: Mapping[str, Any],
+    by: Actor,
     answer_key: str | None = None,
     config: Any = None,
 ) -> Handle[Any]:
-    return await service.off_loop(
-        lambda: service.app_of(key).answer(key, answers=answers, key=answer_key, config=config)
-    )
+    def answer() -> Handle[Any]:
+        app = service.app_of(key)
+        return app.answer(key, answers=answers, key=answer_key, by=by, config=config)
+
+    return await service.off_loop(answer)
 
 
 @Endpoint(

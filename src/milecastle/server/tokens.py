@@ -66,7 +66,10 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
         refuse_weak(entry.token, f"a token in {place}")
     if len({entry.token for entry in entries["token"]}) < len(entries["token"]):
         raise InvalidRequest(f"{place} has a token twice: each caller needs a token of its own")
-    return [(one.token, Identity(one.tenant, frozenset(one.scopes))) for one in entries["token"]]
+    return [
+        (one.token, Identity(one.tenant, frozenset(one.scopes), one.name))
+        for one in entries["token"]
+    ]
 
 
 def refuse_weak(token: str, what: str) -> None:

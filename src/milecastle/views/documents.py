@@ -73,6 +73,7 @@ class QuestionLine(Document, frozen=True):
     """An open question. ``answer`` is the JSON schema of valid answers; ``null``: anything.
 
     ``refused`` says why the last answer was refused, ``until`` when the question times out.
+    ``digest`` identifies the question as it is shown.
     """
 
     id: str
@@ -82,6 +83,7 @@ class QuestionLine(Document, frozen=True):
     answer: Any
     refused: str | None = None
     until: str | None = None
+    digest: str | None = None
 
 
 class RunDocument(Document, frozen=True):
@@ -723,6 +725,34 @@ class MailboxDocument(Document, frozen=True):
     messages: tuple[MessageLine, ...]
 
 
+class AnswerLine(Document, frozen=True):
+    """An answer, or the end of a question at its deadline (``timed_out``).
+
+    ``by`` and ``reason`` are of the person who answered, if given: ``how`` is ``authenticated`` if
+    a server's token says so, else ``asserted``. ``on_behalf_of`` is always asserted.
+    """
+
+    question: str
+    answer: Any
+    by: str | None
+    how: str | None
+    on_behalf_of: str | None
+    reason: str
+    time: str
+    timed_out: bool
+    seq: int
+    run_id: str
+    digest: str | None
+
+
+class AuditDocument(Document, frozen=True):
+    """``audit``: the answers of a thread, oldest first."""
+
+    tenant: str
+    thread: str
+    answers: tuple[AnswerLine, ...]
+
+
 DOCUMENTS: dict[str, type[Document]] = {
     "check": CheckDocument,
     "run": RunDocument,
@@ -744,6 +774,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "delete": DeleteDocument,
     "send": SendDocument,
     "mailbox": MailboxDocument,
+    "audit": AuditDocument,
     "tag": TagDocument,
     "ls": LsDocument,
     "runs": RunsDocument,

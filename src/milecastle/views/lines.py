@@ -79,6 +79,7 @@ def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
             answer=plain(one.answer),
             refused=one.refused,
             until=moment(one.until),
+            digest=one.digest,
         )
         for one in interrupts
         if one.asks

@@ -338,7 +338,7 @@ def test_session_ends_with_its_time_and_its_token() -> None:
     from starlette.datastructures import Headers
 
     now = [1000.0]
-    identity = Identity("default", ALL_SCOPES)
+    identity = Identity("default", ALL_SCOPES, "ann")
     token, other = "a" * 32, "b" * 32
     access = Access([(token, identity)], clock=lambda: now[0])
     session = access.open_session(token)

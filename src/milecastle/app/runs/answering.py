@@ -120,6 +120,8 @@ def match_answers(
         matched[label] = plain
         who = (None, None, None) if by is None else (by.id, by.how, by.reason)
         answered_by[label] = [*who, digest]
+        if by is not None and by.on_behalf_of is not None:
+            answered_by[label].append(by.on_behalf_of)
     return matched, answered_by
 
 

@@ -271,7 +271,7 @@ async def _answered(
     service = request.service
     key = service.key(request.tenant, thread)
     answers = await request.off_loop(_typed, service, key, ids, kind, typed)
-    await answer_thread(service, key, answers)
+    await answer_thread(service, key, answers, request.actor())
     return "answered"
 
 

@@ -69,7 +69,7 @@ async def answer(request: ApiRequest) -> PageView | Response:
 async def _answered(request: ApiRequest, id: str, typed: Mapping[str, str]) -> str:
     service, key = request.service, request.key
     answer = await request.off_loop(_typed, service, key, id, typed)
-    await answer_thread(service, key, {id: answer})
+    await answer_thread(service, key, {id: answer}, request.actor())
     return key.thread
 
 

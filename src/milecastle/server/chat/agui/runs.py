@@ -11,6 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle.errors import InvalidRequest
+from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
 from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
 from milecastle.server.chat.agui.translating import BREAKPOINT, AguiTranslation
@@ -34,7 +35,7 @@ async def run_agent(request: ApiRequest) -> Response:
         request.require("answer")
         if graph is not None:
             await request.off_loop(service.refuse_other_graph, key, graph)
-        run_id, seq = await _resumed(service, key, asked)
+        run_id, seq = await _resumed(service, key, asked, request.actor())
     else:
         run_id, seq = await _submitted(service, key, graph, asked)
     events = await follow_run(service, key, run_id, seq - 1)
@@ -85,7 +86,9 @@ def _known(service: Service, key: ThreadKey) -> tuple[dict[str, Any], set[str]]:
     return shown(service, key).state or {}, {one["id"] for one in messages_in(plain(values))}
 
 
-async def _resumed(service: Service, key: ThreadKey, asked: AgentInput) -> tuple[str, int]:
+async def _resumed(
+    service: Service, key: ThreadKey, asked: AgentInput, by: Actor
+) -> tuple[str, int]:
     entries = asked.resume or []
     answers = {one.interrupt_id: one.payload for one in entries if one.status == "resolved"}
     if not answers:
@@ -98,7 +101,7 @@ async def _resumed(service: Service, key: ThreadKey, asked: AgentInput) -> tuple
     if set(answers) == {BREAKPOINT}:
         handle = await retry_thread(service, key)
     else:
-        handle = await answer_thread(service, key, answers)
+        handle = await answer_thread(service, key, answers, by)
     return handle.run_id, await service.off_loop(seq_of, service, handle)
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from milecastle.app.runs.submission import Handle
 from milecastle.errors import InvalidRequest
+from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus
 from milecastle.server.chat.following import (
@@ -112,7 +113,7 @@ async def _start(request: ApiRequest) -> StartedRun:
         await request.off_loop(service.refuse_other_graph, key, asked.assistant_id)
     await _go_back(service, key, asked)
     if asked.command is not None:
-        return await _commanded(service, key, asked)
+        return await _commanded(service, key, asked, request.actor())
     handle = await _handed_over(service, key, asked)
     seq = await request.off_loop(seq_of, service, handle)
     return StartedRun(key, handle.run_id, seq - 1)
@@ -156,7 +157,7 @@ async def _go_back(service: Service, key: ThreadKey, asked: RunInput) -> None:
             await service.off_loop(fork_thread, service, key, ForkRequest(at=id))
 
 
-async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> StartedRun:
+async def _commanded(service: Service, key: ThreadKey, asked: RunInput, by: Actor) -> StartedRun:
     command = asked.command
     if command is None or asked.input:
         raise InvalidRequest("a run has an input or a command, not both")
@@ -168,7 +169,7 @@ async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> Start
     if command.resume is msgspec.UNSET:
         raise InvalidRequest("a command has resume, or goto the end")
     answers = await service.off_loop(_answers, service, key, command.resume)
-    handle = await answer_thread(service, key, answers)
+    handle = await answer_thread(service, key, answers, by)
     return StartedRun(key, handle.run_id, await service.off_loop(seq_of, service, handle) - 1)
 
 
