@@ -35,7 +35,7 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 def test_tokens_have_a_tenant_and_scopes(tmp_path: Path) -> None:
     ((token, identity),) = read_tokens(written(tmp_path, GOOD))
     assert token == "0123456789abcdef0123456789abcdef"
-    assert identity == Identity("acme", frozenset({"read", "run"}), "shop")
+    assert identity == Identity("acme", frozenset({"read", "run"}), "ci")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
