@@ -31,7 +31,7 @@ app = graph.compile(store="sqlite:///runs.db")
 
 
 def test_answers_are_listed_with_who_gave_them(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tried: a second name shown as the first, a timeout listed as the answer null."""
+    """Tried: a timeout printed as the answer null."""
     desk.write("asking.py", ASKING)
     monkeypatch.syspath_prepend(str(desk.folder))
     with fresh_modules():

@@ -38,7 +38,7 @@ def only(api: Api) -> AnswerRecord:
 
 
 def test_answer_is_stored_with_the_name_of_its_token(api: Api, question: str) -> None:
-    """Tried: no actor passed on; a second name in place of the first."""
+    """Tried: no actor passed on; the second name in place of the first."""
     (asked,) = api.ask("GET", "/v1/threads/t", token=ANN).json()["questions"]
     more = {"reason": "checked", "on_behalf_of": "eve", "shown": asked["digest"]}
     body = {"answers": {question: True}, **more}
@@ -58,7 +58,7 @@ def test_answer_is_stored_with_the_name_of_its_token(api: Api, question: str) ->
     ],
 )
 def test_body_cannot_claim_another_caller(api: Api, question: str, claim: Any) -> None:
-    """Tried: unknown fields ignored; a body's ``by`` passed on."""
+    """Tried: the second name in place of the caller's."""
     body = {"answers": {question: True}, **claim}
     assert api.ask("POST", PATH, token=BOB, json=body).status_code == 400
     assert api.app.answers("t") == []
