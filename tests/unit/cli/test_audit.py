@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -33,7 +34,7 @@ app = graph.compile(store="sqlite:///runs.db")
 def test_answers_are_listed_with_who_gave_them(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried: a timeout printed as the answer null."""
     desk.write("asking.py", ASKING)
-    monkeypatch.syspath_prepend(str(desk.folder))
+    monkeypatch.setattr(sys, "path", [str(desk.folder), *sys.path])
     with fresh_modules():
         app: Any = import_module("asking").app
     (first,) = app.invoke({}, "a").interrupts

@@ -48,14 +48,15 @@ def _records(
             if label not in known and label in seen and seen[label] == value:
                 continue
             seen[label] = value
-            who: list[Any] = [*(known.get(label) or [None] * 4), None]
+            who: list[Any] = known.get(label) or [None] * 4
+            id, how, reason, digest, *more = who
             yield AnswerRecord(
                 question=f"{place}:{label}",
                 seq=entry.seq,
                 time=to_datetime(entry.created_at),
                 run_id=entry.run_id,
                 answer=value if name == ANSWERS else None,
-                by=Actor(*who[:3], on_behalf_of=who[4]) if who[0] is not None else None,
-                digest=who[3],
+                by=None if id is None else Actor(id, how, reason, None, *more),
+                digest=digest,
                 timed_out=name == TIMED_OUT,
             )
