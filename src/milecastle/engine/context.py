@@ -297,7 +297,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         for name in topics:
             check_topic(name)
         label, self.receives = f"{self.task}/@{self.receives}", self.receives + 1
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = _seconds(timeout, "timeout=")
         until, is_over = None, False
         if seconds is not None:
             until, is_over = self.port.deadline(label, seconds)
@@ -367,7 +367,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 return deliver(given, answer)
             except InvalidAnswer as error:
                 found = msgspec.structs.replace(found, refused=error.message)
-        until, has_passed = self.port.deadline(found.id, _seconds(within))
+        until, has_passed = self.port.deadline(found.id, _seconds(within, "within="))
         if until is None or not has_passed:
             raise Paused(found.id, found, until)
         if otherwise is MISSING:
@@ -483,15 +483,15 @@ def current() -> Context:
     return running.context
 
 
-def _seconds(within: timedelta | float | None) -> float | None:
-    if within is None:
+def _seconds(given: Any, name: str) -> float | None:
+    if given is None:
         return None
-    seconds = within.total_seconds() if isinstance(within, timedelta) else within
-    if not 0 <= seconds <= _LONGEST:
+    seconds: Any = given.total_seconds() if isinstance(given, timedelta) else given
+    if not (isinstance(seconds, int | float) and 0 <= seconds <= _LONGEST):
         raise InvalidRequest(
-            f"within= takes a time from now, in seconds or as timedelta, not {within}"
+            f"{name} takes a time from now, in seconds or as timedelta, not {given}"
         )
-    return seconds
+    return float(seconds)
 
 
 @overload

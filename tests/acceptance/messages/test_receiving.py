@@ -690,3 +690,14 @@ def test_a_portable_file_has_timeouts_and_no_messages(tmp_path: Path) -> None:
     assert app.resume("t").status == "interrupted"
     (path,) = tmp_path.glob("*")
     assert app.load_checkpoint(path)["node"] == "item"
+
+
+@pytest.mark.parametrize("timeout", [-1, 1e30, float("nan"), "5"])
+def test_a_timeout_that_is_no_time_from_now_is_refused(timeout: Any) -> None:
+    """Tried: no check; the thread of an endless timeout stayed `running` in SQLite."""
+
+    def node(state: Trip, ctx: Context) -> dict[str, Any]:
+        return {"log": [ctx.receive("go", timeout=timeout)]}
+
+    with pytest.raises(ExecutionError, match="timeout= takes a time from now"):
+        line(MemoryStore(), node).invoke(start(), "t")
