@@ -7,6 +7,8 @@ that LangChain calls it (``human``, ``ai``). A node with a part of a message emi
 A new message may come while the last run has not ended: it failed, was cancelled, or asks. That run
 is closed and its changes are undone, as with ``if_busy="cancel"``. But its messages stay: they are
 part of the new run's input.
+
+A run in progress gets new messages at its next step, if the channel is an inbox: they are sent.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from milecastle.app.runs.submission import Handle
 from milecastle.errors import Conflict
 from milecastle.graph.messages import Upsert
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunStatus
+from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.server.chat.following import is_unfinished
 from milecastle.server.documents import RunOptions, RunRequest
 from milecastle.server.runs import submit_run
@@ -94,12 +96,20 @@ async def submit_message(
     app: App[Any],
     asked: RunRequest,
     closes: Collection[RunStatus],
+    *,
+    steers: bool = True,
 ) -> Handle[Any]:
     """Hand a run over to the workers; a run with one of these statuses is closed for it.
 
     Only the run that was seen is closed: if another message has started one meanwhile, the thread
-    is looked at again, and is busy.
+    is looked at again, and is busy. If it ``steers``, nothing but messages is given, and they have
+    an inbox, a run in progress gets them.
     """
+    topics = [to for to, name in app.graph.schema.inboxes.items() if name == MESSAGES]
+    if steers and topics and [*asked.input] == [MESSAGES]:
+        info = await service.off_loop(service.store.thread, key)
+        if info is not None and is_unfinished(info.status):
+            return await service.off_loop(_send, app, info, topics[0], asked.input[MESSAGES])
     for _ in range(_LOOKS):
         info = await service.off_loop(service.store.thread, key)
         if info is None or info.status not in closes:
@@ -110,6 +120,12 @@ async def submit_message(
         with suppress(Conflict):
             return await submit_run(service, key, closing, instead_of=info.run_id)
     return await submit_run(service, key, asked)
+
+
+def _send(app: App[Any], info: ThreadInfo, topic: str, messages: list[Any]) -> Handle[Any]:
+    for message in messages:
+        app.send(info.key, message, topic, key=(as_object(message) or {}).get("id"))
+    return Handle(info.key, info.run_id, info.status, True, app)
 
 
 def _with_kept_messages(

@@ -133,7 +133,8 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
     if asked.multitask_strategy == "interrupt":
         closes = (*_STOPPED, "queued", "running", "sleeping")
     app = service.named(asked.assistant_id)
-    return await submit_message(service, key, app, wanted, closes)
+    steers = asked.multitask_strategy == "enqueue" and not asked.after_seconds
+    return await submit_message(service, key, app, wanted, closes, steers=steers)
 
 
 def _with_roles(given: dict[str, Any]) -> dict[str, Any]:
