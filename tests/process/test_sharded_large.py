@@ -239,7 +239,7 @@ def test_nobody_waits_for_a_mover_that_cleans_up(
     prune_on: Any = vars(ShardMember)["_prune_on"]
     calls: dict[str, Callable[[], object]] = {
         "sweep": lambda: place.sweep(key),
-        "prune": lambda: prune_on(place, key, 0, 4, {"cut": head, "limit": 4}),
+        "prune": lambda: prune_on(place, key, 4, {"cut": head, "limit": 4}),
     }
     if work == "sweep":
         assert place.bury(key, head, None)

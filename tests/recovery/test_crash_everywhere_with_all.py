@@ -128,12 +128,12 @@ class Asked(TypedDict):
 
 
 def test_an_answer_that_is_not_kept_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def take(self: Any, answers: dict[str, Any]) -> None:
-        if answers:
+    def forget(self: Any) -> None:
+        if self.plan.answers:
             progress = self.progress
-            progress.hide(ANSWERS, {**progress.reserved.get(ANSWERS, {}), **answers})
+            progress.hide(ANSWERS, {**progress.reserved.get(ANSWERS, {}), **self.plan.answers})
 
-    monkeypatch.setattr(Run, "_take_answers", take)
+    monkeypatch.setattr(Run, "_end_waits", forget)
     graph = StateGraph(Asked)
     graph.add_node("ask", lambda: {"name": interrupt("name?", answer=str)})
     graph.add_edges(START, "ask", END)

@@ -18,7 +18,7 @@ from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer
 from tests.recovery.test_sqlite_trouble import files_up_to
 
-COMMITS = 30
+COMMITS = 40
 FRAME = 4096 + 24
 
 

@@ -42,10 +42,15 @@ LISTED = (
 def read_all(path: Path) -> list[Any]:
     store = SqliteStore(path, timeout=0.1)
     try:
-        *parts, manifest = everything_in(store)
-        return [*({**part, **mailbox_in(store, part)} for part in parts), manifest]
+        return contents(store)
     finally:
         store.close()
+
+
+def contents(store: SqliteStore) -> list[Any]:
+    """Everything in a store, mailboxes included."""
+    *parts, manifest = everything_in(store)
+    return [*({**part, **mailbox_in(store, part)} for part in parts), manifest]
 
 
 def mailbox_in(store: SqliteStore, part: dict[str, Any]) -> dict[str, Any]:

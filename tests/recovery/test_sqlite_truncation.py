@@ -8,7 +8,7 @@ and every 64th of the log beside each end of a frame.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, log, transaction
 from milecastle.testing.entries import Writer, a_result
-from tests.migration.sqlite_golden import KEYS, everything_in, fill
+from tests.migration.sqlite_golden import KEYS, fill
 from tests.recovery.test_sqlite_damage import (
     CLEAR,
     PAGE,
+    contents,
     filled,
     invented,
     read_all,
@@ -37,17 +38,41 @@ LOG_HEADER = 32
 FRAME = PAGE + 24
 
 
+class NotingMailbox:
+    """A mailbox that calls a function after each write."""
+
+    def __init__(self, inner: Any, note: Callable[[], None]) -> None:
+        self._inner = inner
+        self._note = note
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in ("send", "discard", "restore"):
+            return method
+
+        def write(*given: Any, **named: Any) -> Any:
+            found = method(*given, **named)
+            self._note()
+            return found
+
+        return write
+
+
 class Remembering(SqliteStore):
     """A store that notes what can be read of it whenever a write has changed that."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.states = [everything_in(self)]
+        self.states = [contents(self)]
 
     def _note(self) -> None:
-        now = everything_in(self)
+        now = contents(self)
         if now != self.states[-1]:
             self.states.append(now)
+
+    @property
+    def mailbox(self) -> Any:
+        return NotingMailbox(super().mailbox, self._note)
 
     def commit(self, batch: Batch) -> None:
         super().commit(batch)

@@ -29,6 +29,7 @@ from milecastle.errors import (
     InvalidRequest,
     InvalidUpdate,
     KeyNotFound,
+    MailboxFull,
     MaxStepsExceeded,
     MilecastleError,
     NodeTimeout,
@@ -50,6 +51,7 @@ from milecastle.errors import (
     ShardMoved,
     StoreError,
     ThreadNotFound,
+    TimedOut,
     Unavailable,
     UnserializableState,
     UntrustedFile,
@@ -110,6 +112,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     ),
     (of_run(NodeTimeout(node="a", seconds=1.5)), {"node": "a", "seconds": 1.5, **WHERE}, "1.5 s"),
     (of_run(RunTimeout(seconds=2)), {"seconds": 2, **WHERE}, "longer than 2 s"),
+    (
+        of_run(TimedOut(node="a", deadline=datetime(2026, 1, 2, tzinfo=UTC))),
+        {"node": "a", "deadline": datetime(2026, 1, 2, tzinfo=UTC), **WHERE},
+        "node 'a' waited until 2026-01-02T00:00:00+00:00",
+    ),
     (RunCancelled(**WHERE), WHERE, "resume() continues from there"),
     (
         RunFailed("it failed", failure_type="KeyError", node="a", **WHERE),
@@ -148,6 +155,7 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     (InvalidAnswer("$ should be boolean"), {}, "$ should be boolean"),
     (AlreadyAnswered("it was answered"), {}, "it was answered"),
     (NotAsked("it is not asked yet"), {}, "it is not asked yet"),
+    (MailboxFull("too many messages"), {}, "too many messages"),
     (StoreError("full"), {}, "full"),
     (
         Conflict(tenant="t", thread="demo", expected=3, head=4),

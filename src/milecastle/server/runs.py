@@ -141,7 +141,7 @@ async def answer_thread(
     "run",
     body=MessageRequest,
     answers={200: SendDocument},
-    problems=(404, 422, 500),
+    problems=(404, 409, 422, 500),
 )
 async def send(request: ApiRequest) -> Reply:
     """Send a message to a thread, whatever its run does."""

@@ -112,6 +112,7 @@ BODIES: dict[str, Any] = {
     "CheckpointRequest": {"checkpoint": {"checkpoint_id": "1"}},
     "ForkRequest": {"at": 1, "as_thread": "copy"},
     "HistoryRequest": {"limit": 1000},
+    "MessageRequest": {"value": ["\x80" * 100] * 5000},
     "ResumeRequest": {},
     "RunInput": {"assistant_id": "heavy", "input": {"n": 1}},
     "RunRequest": {"graph": "heavy", "input": {"lines": ["\x80" * 100] * 1000}},

@@ -159,6 +159,14 @@ def locked_job(api: Api, writer: bytes | None, reader: bytes) -> httpx.Response:
     return api.ask("GET", f"/v1/jobs/{job}")
 
 
+@recipe(f"POST {THREAD}/messages", 409)
+def _(api: Api) -> httpx.Response:
+    api.run("t", 42)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("milecastle.ports.mailbox.MOST_UNREAD", 0)
+        return api.ask("POST", MESSAGES, json={"value": 1})
+
+
 @recipe("GET /v1/jobs/{job}", 409)
 def _(api: Api) -> httpx.Response:
     return locked_job(api, None, b"k" * 32)
