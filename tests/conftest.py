@@ -35,7 +35,7 @@ TRACED = {
     "contract": "(?!test_broken)",
     "migration": "",
     "process": "test_(postgres|sharded)_(?!chaos|crashes|failover|workers)",
-    "recovery": r"test_(crash_everywhere\.|jsonl|sqlite_(?!damage|truncation))",
+    "recovery": r"test_(crash_everywhere(\.|_with_[dm])|jsonl|sqlite_(?!damage|truncation))",
     "stateful": "test_thread_status",
     "unit": "(?!app/test_typing|cli/test_init|drivers/test_garbage)",
 }
