@@ -486,12 +486,12 @@ def current() -> Context:
 def _seconds(given: Any, name: str) -> float | None:
     if given is None:
         return None
-    seconds: Any = given.total_seconds() if isinstance(given, timedelta) else given
-    if not (isinstance(seconds, int | float) and 0 <= seconds <= _LONGEST):
+    seconds: float = given.total_seconds() if isinstance(given, timedelta) else given
+    if not (isinstance(given, timedelta | int | float) and 0 <= seconds <= _LONGEST):
         raise InvalidRequest(
             f"{name} takes a time from now, in seconds or as timedelta, not {given}"
         )
-    return float(seconds)
+    return seconds
 
 
 @overload

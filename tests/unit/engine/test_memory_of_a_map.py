@@ -13,7 +13,7 @@ from milecastle import END, START, StateGraph
 from tests.unit.compute.in_threads import app_here, app_on, pool_of
 
 FEW, MANY = 500, 3_000
-MOST_BYTES = 900
+MOST_BYTES = 1_050
 """For an item whose task is named, sent, ended and applied: its input and its update, each a dict
 of 184 bytes, are part of it."""
 
