@@ -13,7 +13,7 @@ from milecastle import END, START, StateGraph
 from tests.unit.compute.in_threads import app_here, app_on, pool_of
 
 FEW, MANY = 500, 3_000
-MOST_BYTES = 1_050
+MOST_BYTES = 900
 """For an item whose task is named, sent, ended and applied: its input and its update, each a dict
 of 184 bytes, are part of it."""
 
@@ -70,6 +70,10 @@ def test_item_of_a_map_takes_little_memory(tmp_path: Path) -> None:
 @pytest.mark.no_cover
 def test_item_that_runs_elsewhere_takes_no_more(tmp_path: Path) -> None:
     """Fails if the attempts of items that have ended are remembered: 1,568 bytes."""
+    found: list[float] = []
     with pool_of() as (pool, _):
-        found = bytes_per_item(app_on(pool, elsewhere, store=f"sqlite:///{tmp_path}/map.db"))
-    assert found < MOST_BYTES
+        while len(found) < 3 and min(found, default=MOST_BYTES) >= MOST_BYTES:
+            # items on their way count too, and a busy machine has more of them
+            store = f"sqlite:///{tmp_path}/map{len(found)}.db"
+            found.append(bytes_per_item(app_on(pool, elsewhere, store=store)))
+    assert min(found) < MOST_BYTES
