@@ -69,7 +69,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet proof-server proof-shards proof-model
+proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-agents
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -81,6 +81,7 @@ proof: proof-loss proof-fleet proof-server proof-shards proof-model
     {{ python }} -m benchmarks compute --json
     {{ python }} -m benchmarks memory --json
     {{ python }} -m benchmarks messages --json
+    {{ python }} -m benchmarks agents --json
     {{ python }} -m benchmarks server --json
     {{ python }} -m benchmarks telemetry --json
     {{ python }} -m benchmarks saver --json
@@ -120,6 +121,18 @@ proof-server:
 proof-shards:
     MILECASTLE_MOVES=1000 {{ long }} tests/process/test_sharded_chaos.py
 
+# workers are killed while messages come, answers race their deadlines, callers die in their transactions
+proof-messages:
+    MILECASTLE_MESSAGE_KILLS=200 {{ long }} tests/process/test_message_kills.py -m slow
+    MILECASTLE_ANSWER_RACES=1000 {{ long }} tests/process/test_answer_races.py -m slow
+    MILECASTLE_CALLER_KILLS=200 {{ long }} tests/process/test_caller_kills.py -m slow
+
+# random scripts of models are crashed everywhere, agents are killed in their tools, histories are read by providers' rules
+proof-agents:
+    MILECASTLE_AGENT_SCRIPTS=1000 {{ long }} tests/recovery/test_crash_everywhere_with_agents.py -m slow
+    MILECASTLE_AGENT_HISTORIES=10000 {{ long }} tests/unit/agents/test_histories.py -m slow
+    MILECASTLE_AGENT_KILLS=200 {{ long }} tests/process/test_tool_kills.py -m slow
+
 # random histories of public calls and faults, judged by the model of the public interface
 proof-model:
     MILECASTLE_MODEL_HISTORIES=20000 MILECASTLE_MODEL_PROCESSES=200 {{ long }} tests/model -m slow
@@ -134,12 +147,13 @@ proof-mutants *arguments:
 
 long := python + " -m pytest -n 0 -s"
 
-# pin the tools anew, for every supported Python (needs `pip install uv`)
+# pin the tools anew, for every supported Python (needs `pip install --require-hashes -r constraints/uv.txt`)
 lock:
     {{ python }} -m uv pip compile {{ lock-options }} {{ lowest-extras }} {{ agent-extras }} pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} {{ lowest-extras }} {{ agent-extras }} pyproject.toml constraints/tests.in -o constraints/tests.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/ray.in -o constraints/ray.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/release.in -o constraints/release.txt
+    {{ python }} -m uv pip compile {{ lock-options }} constraints/uv.in -o constraints/uv.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/site.in -o constraints/site.txt
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
@@ -147,6 +161,6 @@ lock:
 # not Ray, which is too large, and not the agent libraries: they need newer versions of what other extras need
 lowest-extras := "--extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
-agent-extras := "--extra openai-agents --extra pydantic-ai"
+agent-extras := "--extra anthropic --extra mcp --extra openai --extra openai-agents --extra pydantic-ai"
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

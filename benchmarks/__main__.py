@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    agents,
     compute,
     cpu,
     fanout,
     fleet,
+    flows,
     growth,
     import_time,
     incremental,
@@ -44,7 +46,9 @@ VERBS = {
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "compute": (compute.measure, "items of a map in processes, beside concurrent.futures"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
+    "flows": (flows.measure, "recorded calls beside steps, resuming, and steps beside DBOS"),
     "messages": (messages.measure, "sending and receiving, beside INSERT, a step, submit and DBOS"),
+    "agents": (agents.measure, "turns and bytes of an agent, beside LangChain's on LangGraph"),
     "server": (server.measure, "readers of events while their server is killed; growth of pages"),
     "telemetry": (telemetry.measure, "what the OpenTelemetry observer adds to a step"),
     "saver": (saver.measure, "the LangGraph saver beside LangGraph's own"),

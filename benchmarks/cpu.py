@@ -9,6 +9,8 @@ best of several.
 - ``sqlite_normal``, ``sqlite_full``, ``jsonl``, ``postgres``: beside the loops of ``bare``.
 - ``sqlite_group``, ``postgres_group``: a step of 200 runs at once, beside the same loops.
 - ``fanout_item``: beside the loop of ``fanout``.
+- ``first_invoke``, ``submit``: the whole call for a new thread, one node, on SQLite, beside one
+  insert into the log.
 - ``fleet_run``: a submitted run of one step by a worker, beside one statement that inserts an
   entry and updates the thread's line and the record of the run.
 
@@ -23,14 +25,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec.msgpack
 
 from benchmarks import fanout, fleet_speed, stores
 from benchmarks.bare import Clock
 from benchmarks.loop import verify
-from benchmarks.milecastle_loop import LoopState, advance, memory, no_store
+from benchmarks.milecastle_loop import LoopState, advance, compile_loop, memory, no_store
 from benchmarks.postgres_server import postgres_server
 from benchmarks.report import Report, columns
 from benchmarks.stores import BARE, OURS, Rates, Section, Size
@@ -46,6 +48,8 @@ NAMES = (
     "jsonl",
     "sqlite_group",
     "fanout_item",
+    "first_invoke",
+    "submit",
     "postgres",
     "postgres_group",
     "fleet_run",
@@ -92,6 +96,8 @@ def compare(scale: Scale) -> dict[str, Rates]:
             "jsonl": stores.jsonl(folder, size),
             "sqlite_group": stores.sqlite_group(folder, size),
             "fanout_item": fan_out(scale),
+            "first_invoke": new_threads(folder, scale, "invoke"),
+            "submit": new_threads(folder, scale, "submit"),
         }
         cluster = stack.enter_context(postgres_server())
         if cluster is not None:
@@ -114,6 +120,26 @@ def fan_out(scale: Scale) -> Rates:
     section = Section(scale.size.rounds)
     section.add(BARE, scale.items, lambda: fanout.bare(scale.items, process_time))
     section.add(OURS, scale.items, lambda: fanout.ours(scale.items, process_time))
+    return section.race()
+
+
+def new_threads(folder: Path, scale: Scale, verb: Literal["invoke", "submit"]) -> Rates:
+    """Threads that are new to an SQLite file."""
+    size, jobs = scale.size, scale.jobs
+    section = Section(size.rounds)
+    rows = stores.sqlite_rows(folder, size.steps)
+
+    def run_ours(place: Path) -> float:
+        app = compile_loop(1, store=f"sqlite:///{place / 'new.db'}?synchronous=normal")
+        call: Callable[..., object] = getattr(app, verb)
+        call({"n": 0, "items": []}, thread="first of all")
+        began = process_time()
+        for number in range(jobs):
+            call({"n": 0, "items": []}, thread=f"{number}")
+        return process_time() - began
+
+    section.add(BARE, len(rows), lambda: stores.bare_sqlite(folder, rows, "normal", process_time))
+    section.add(OURS, jobs, lambda: stores.in_new_folder(folder, run_ours))
     return section.race()
 
 

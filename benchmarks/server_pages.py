@@ -8,8 +8,13 @@ Figures are ratios of the server's time for one request, large to small; at most
   status, or from the middle on, whichever grows more.
 - ``fan_out_page_growth``: the page of a thread with a fan-out of 10,000 items, to 100; while one
   item waits for an answer, or when all are done, whichever grows more.
+- ``overview_growth``: the overview's document for 1,000,000 threads, each with a run, to 1,000; in
+  both a thousand runs began in the last hour, and the newest hundred failed.
 
-Requests are given to the application in this process: there is no network in the figures.
+``overview_ms`` is the milliseconds that document takes for 1,000 threads; ``thread_page_ms`` and
+``list_page_ms`` those of the small pages above (at most 50 are wanted), and ``thread_page_kb`` and
+``list_page_kb`` their HTML (at most 180 and 60, of ordinary threads). The other requests are
+given to the application in this process: there is no network in the figures.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,22 +34,30 @@ from typing import Annotated, Any, TypedDict
 from benchmarks.alternating import best_of, timed
 from milecastle import END, START, App, ExecutionOptions, Send, StateGraph, interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.model.run import FAILED_NODE, FAILED_TYPE, RunRecord, RunStatus, ThreadInfo
 from milecastle.server.access import Access
 from milecastle.server.application import Application
 from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.service import Service
-from milecastle.stores.sqlite.rows import ThreadRow, summed, thread_values
+from milecastle.stores.sqlite.rows import ThreadRow, run_row, summed, thread_values
 from milecastle.stores.sqlite.store import SqliteStore
+from milecastle.views.node_statistics import StatisticsCache
+from milecastle.views.overview import overview_document
 
 _TOKEN = "benchmark" * 4
 _INSERT = """
 INSERT INTO threads (
     id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum, changed
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    wake_at, questions, lane, due_at, worker, rank, waiting_topics, messages, unread, sum, changed
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 """Lines of threads, many at once: a commit for each would take minutes."""
+_INSERT_RUN = """
+INSERT INTO runs (
+    thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum, number, tenant, place
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +80,15 @@ class Count(TypedDict):
 
 
 def pages(*, quick: bool = False) -> Mapping[str, float]:
-    """The three figures."""
+    """The figures."""
     scale = QUICK if quick else Scale()
     return {
         "thread_page_growth": _growth(_thread, scale.checkpoints, scale.rounds),
         "list_page_growth": _growth(_list, scale.threads, scale.rounds),
         "fan_out_page_growth": _growth(_fan_out, scale.items, scale.rounds),
+        **_overview(scale.threads, scale.rounds),
+        **_budget("thread_page", _thread, scale.checkpoints[0], scale.rounds),
+        **_budget("list_page", _list, scale.threads[0], scale.rounds),
     }
 
 
@@ -84,14 +101,15 @@ class Pages:
         self._runner = asyncio.Runner()
         self.paths = paths
 
-    def ask(self, number: int) -> None:
-        """Ask for one of the pages; it must come."""
+    def ask(self, number: int) -> int:
+        """Ask for one of the pages; it must come. Return its bytes."""
         path, _, query = self.paths[number].partition("?")
-        status = self._runner.run(self._ask(path, query))
+        status, size = self._runner.run(self._ask(path, query))
         if status != 200:
             raise AssertionError(f"{path} was answered with {status}")
+        return size
 
-    async def _ask(self, path: str, query: str) -> int:
+    async def _ask(self, path: str, query: str) -> tuple[int, int]:
         headers = {"host": "localhost", "accept": "text/html", "authorization": f"Bearer {_TOKEN}"}
         scope = {
             "type": "http",
@@ -102,7 +120,7 @@ class Pages:
             "query_string": query.encode(),
             "headers": [(name.encode(), text.encode()) for name, text in headers.items()],
         }
-        statuses = list[int]()
+        statuses, sizes = list[int](), list[int]()
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -110,9 +128,11 @@ class Pages:
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
+            else:
+                sizes.append(len(message.get("body", b"")))
 
         await self._application(scope, receive, send)
-        return statuses[0]
+        return statuses[0], sum(sizes)
 
     def close(self) -> None:
         """Close the event loop."""
@@ -132,6 +152,14 @@ def _growth(build: Any, sizes: tuple[int, int], rounds: int) -> float:
             best = best_of(rounds, peers)
             found.append(best["large"] / best["small"])
     return max(found)
+
+
+def _budget(name: str, build: Any, size: int, rounds: int) -> Mapping[str, float]:
+    """The milliseconds and the kilobytes of the first page of a kind."""
+    with _built(build, size) as pages:
+        kilobytes = pages.ask(0) / 1000
+        best = best_of(rounds, [timed("page", partial(pages.ask, 0), repeats=3)])
+    return {f"{name}_ms": best["page"] * 1000, f"{name}_kb": kilobytes}
 
 
 @contextmanager
@@ -167,19 +195,76 @@ def _list(store: SqliteStore, threads: int) -> tuple[App[Count], tuple[str, ...]
     app = graph.compile(store=store)
     app.threads()  # creates the tables
     with closing(sqlite3.connect(store.path)) as connection, connection:
-        connection.executemany(_INSERT, map(_row, range(1, threads + 1)))
+        connection.executemany(_INSERT, (_row(number) for number in range(1, threads + 1)))
     middle = f"{threads // 2:08}"
     return app, ("/threads", "/threads?status=failed", f"/threads?after={middle}")
 
 
-def _row(number: int) -> tuple[Any, ...]:
+def _row(number: int, failed: bool | None = None) -> tuple[Any, ...]:
     """The line of a thread as the store writes it, and its place among the changes."""
     key = ThreadKey("default", f"{number:08}")
-    status: RunStatus = "completed" if number % 10 else "failed"
+    failed = number % 10 == 0 if failed is None else failed
+    status: RunStatus = "failed" if failed else "completed"
     info = ThreadInfo(
         key=key, status=status, run_id="r", graph="one", started_at=number, ended_at=number
     )
     return (*summed(thread_values(ThreadRow(id=number, key=key, info=info))), number)
+
+
+def _overview(sizes: tuple[int, int], rounds: int) -> Mapping[str, float]:
+    """The overview of a small and of a large store. Statistics of nodes are remembered."""
+    with ExitStack() as stack:
+        asks = [stack.enter_context(_overview_of(size)) for size in sizes]
+        peers = [
+            timed(name, ask, repeats=1) for name, ask in zip(("small", "large"), asks, strict=True)
+        ]
+        best = best_of(rounds, peers)
+    return {
+        "overview_growth": best["large"] / best["small"],
+        "overview_ms": best["small"] * 1000,
+    }
+
+
+@contextmanager
+def _overview_of(threads: int) -> Generator[Callable[[], None], None, None]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = SqliteStore(Path(folder) / "runs.db")
+        _list(store, 0)
+        now = time.time_ns() // 1000
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            numbers = range(1, threads + 1)
+            connection.executemany(_INSERT, (_row(one, one > threads - 100) for one in numbers))
+            connection.executemany(_INSERT_RUN, (_run_row(one, threads, now) for one in numbers))
+        statistics = StatisticsCache(store)
+
+        def ask() -> None:
+            overview_document(store, "default", statistics, now=now)
+
+        ask()
+        try:
+            yield ask
+        finally:
+            store.close()
+
+
+def _run_row(number: int, threads: int, now: int) -> tuple[Any, ...]:
+    """The run of a thread; the newest thousand began in the last hour."""
+    age = 1_000_000 * (threads - number) * (3 if number > threads - 1000 else 300)
+    failed = number > threads - 100
+    run = RunRecord(
+        run_id="r",
+        key=ThreadKey("default", f"{number:08}"),
+        graph="one",
+        fingerprint="f" * 32,
+        mode="incremental",
+        status="failed" if failed else "completed",
+        retry_count=0,
+        previous_run_id=None,
+        started_at=now - age,
+        ended_at=now - age,
+        metadata={"host": "h", **({FAILED_TYPE: "E", FAILED_NODE: "one"} if failed else {})},
+    )
+    return (*run_row(number, run), 1, "default", number)
 
 
 def _fan_out(store: SqliteStore, items: int) -> tuple[App[Count], tuple[str, ...]]:

@@ -134,12 +134,12 @@ def sqlite(folder: Path, size: Size, synchronous: Synchronous) -> Rates:
     """One run at a time on an SQLite file."""
     steps, section = size.steps, Section(size.rounds)
     url = partial(_sqlite_url, synchronous=synchronous)
-    rows = _sqlite_rows(folder, steps)
-    section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, synchronous, size.clock))
+    rows = sqlite_rows(folder, steps)
+    section.add(BARE, len(rows), lambda: bare_sqlite(folder, rows, synchronous, size.clock))
     section.add(
         OURS,
         steps,
-        lambda: _in_new_folder(folder, lambda place: ours(url(place), steps, size.clock)),
+        lambda: in_new_folder(folder, lambda place: ours(url(place), steps, size.clock)),
     )
     return section.race()
 
@@ -147,7 +147,7 @@ def sqlite(folder: Path, size: Size, synchronous: Synchronous) -> Rates:
 def sqlite_with_room(folder: Path, size: Size) -> Rates:
     """One run at a time, every commit synced, beside a bare loop that makes room as we do."""
     steps, section = size.steps, Section(size.rounds)
-    rows = _sqlite_rows(folder, steps)
+    rows = sqlite_rows(folder, steps)
 
     def run_bare(place: Path) -> float:
         find_store(_sqlite_url(place)).close()
@@ -156,8 +156,8 @@ def sqlite_with_room(folder: Path, size: Size) -> Rates:
     def run_ours(place: Path) -> float:
         return ours(_sqlite_url(place), steps)
 
-    section.add(BARE, len(rows), lambda: _in_new_folder(folder, run_bare))
-    section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
+    section.add(BARE, len(rows), lambda: in_new_folder(folder, run_bare))
+    section.add(OURS, steps, lambda: in_new_folder(folder, run_ours))
     return section.race()
 
 
@@ -173,28 +173,28 @@ def sqlite_beside(folder: Path, size: Size) -> Rates:
     def run_theirs(place: Path) -> float:
         return sqlite_loop(place / DATABASE, steps)
 
-    section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
-    section.add(THEIRS, steps, lambda: _in_new_folder(folder, run_theirs))
+    section.add(OURS, steps, lambda: in_new_folder(folder, run_ours))
+    section.add(THEIRS, steps, lambda: in_new_folder(folder, run_theirs))
     return section.race()
 
 
 def sqlite_group(folder: Path, size: Size) -> Rates:
     """Many runs at once on one SQLite file."""
     section, runs, steps = Section(size.group_rounds), size.runs, size.group_steps
-    rows = _sqlite_rows(folder, size.steps)
+    rows = sqlite_rows(folder, size.steps)
 
     def run_ours(place: Path) -> float:
         return our_group(_sqlite_url(place), runs, steps, size.clock)
 
-    section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, "full", size.clock))
-    section.add(OURS, runs * steps, lambda: _in_new_folder(folder, run_ours))
+    section.add(BARE, len(rows), lambda: bare_sqlite(folder, rows, "full", size.clock))
+    section.add(OURS, runs * steps, lambda: in_new_folder(folder, run_ours))
     return section.race()
 
 
 def jsonl(folder: Path, size: Size) -> Rates:
     """One run at a time on a folder of files."""
     steps, section = size.steps, Section(size.rounds)
-    lines = _in_new_folder(folder, lambda place: _jsonl_lines(place, steps))
+    lines = in_new_folder(folder, lambda place: _jsonl_lines(place, steps))
 
     def run_bare(place: Path) -> float:
         return bare.file_writes(place / "log", lines, size.clock)
@@ -202,8 +202,8 @@ def jsonl(folder: Path, size: Size) -> Rates:
     def run_ours(place: Path) -> float:
         return ours(f"file://{place}", steps, size.clock)
 
-    section.add(BARE, len(lines), lambda: _in_new_folder(folder, run_bare))
-    section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
+    section.add(BARE, len(lines), lambda: in_new_folder(folder, run_bare))
+    section.add(OURS, steps, lambda: in_new_folder(folder, run_ours))
     return section.race()
 
 
@@ -303,7 +303,7 @@ def _close(app: App[LoopState]) -> None:
 # -- places to write to
 
 
-def _in_new_folder(folder: Path, work: Callable[[Path], T]) -> T:
+def in_new_folder(folder: Path, work: Callable[[Path], T]) -> T:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         return work(Path(name))
 
@@ -317,20 +317,20 @@ def _sqlite_url(place: Path, *, synchronous: Synchronous = "full") -> str:
     return f"sqlite:///{place / DATABASE}?synchronous={synchronous}"
 
 
-def _sqlite_rows(folder: Path, steps: int) -> list[Row]:
+def sqlite_rows(folder: Path, steps: int) -> list[Row]:
     def work(place: Path) -> list[Row]:
         ours(_sqlite_url(place, synchronous="normal"), steps)
         return bare.sqlite_rows(place / DATABASE)
 
-    return _in_new_folder(folder, work)
+    return in_new_folder(folder, work)
 
 
-def _bare_sqlite(folder: Path, rows: list[Row], synchronous: Synchronous, clock: Clock) -> float:
+def bare_sqlite(folder: Path, rows: list[Row], synchronous: Synchronous, clock: Clock) -> float:
     def work(place: Path) -> float:
         find_store(_sqlite_url(place)).close()
         return bare.sqlite_inserts(place / DATABASE, rows, synchronous, clock)
 
-    return _in_new_folder(folder, work)
+    return in_new_folder(folder, work)
 
 
 def _jsonl_lines(place: Path, steps: int) -> list[bytes]:

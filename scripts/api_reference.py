@@ -44,6 +44,7 @@ PUBLIC = (
     "milecastle.records",
     "milecastle.testing",
     "milecastle.builds",
+    "milecastle.agents",
     "milecastle.integrations.langgraph",
     "milecastle.server",
     "milecastle.integrations.opentelemetry",

@@ -32,13 +32,14 @@ TAGS: Final = ("express", "customer 4711")
 HERE: Final = {
     str(Path(__file__).parents[1]): "/app",
     sys.base_prefix: "/usr",
-    f">{socket.gethostname()}<": ">host<",
+    f">{socket.gethostname()}, ": ">host, ",
+    f">{Path(__file__).parents[1].name}/": ">app/",
 }
 """What names this machine, and what a picture shows in its place."""
 _HIDE: Final = """names => {
     const hide = () => {
         for (const [name, shown] of Object.entries(names))
-            for (const element of document.querySelectorAll("main pre, main td"))
+            for (const element of document.querySelectorAll("main :is(pre, td, .sub, .trace li)"))
                 if (element.outerHTML.includes(name))
                     element.outerHTML = element.outerHTML.replaceAll(name, shown);
     };

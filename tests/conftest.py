@@ -1,4 +1,4 @@
-"""What every test gets: Hypothesis profiles, a limit of time, and what is traced for coverage.
+"""What every test gets: Hypothesis profiles, and a limit of time.
 
 `HYPOTHESIS_PROFILE` picks one: `quick` for the desk, `ci` (repeatable; the default when `CI` is
 set), `proof` for the long form.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import re
 import signal
 from collections.abc import Generator
 from types import FrameType
@@ -29,17 +28,6 @@ settings.register_profile("proof", deadline=None, max_examples=5_000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick")
 )
-
-TRACED = {
-    "acceptance": r"(?!.*(jsonl|postgres)|scenarios/.*sqlite)",
-    "contract": "(?!test_broken)",
-    "migration": "",
-    "process": "test_(postgres|sharded)_(?!chaos|crashes|failover|workers)",
-    "recovery": r"test_(crash_everywhere(\.|_with_[dm])|jsonl|sqlite_(?!damage|truncation))",
-    "stateful": "test_thread_status",
-    "unit": "(?!app/test_typing|cli/test_init|drivers/test_garbage)",
-}
-"""Which tests of a folder are traced. The others repeat these on other stores, or more often."""
 
 LIMIT = 300.0
 """How many seconds a test may take: five times the slowest. `just proof` sets none."""
@@ -69,23 +57,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, earlier)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is not traced: tracing a test takes two to four times as long."""
-    for item in items:
-        folder, _, name = item.nodeid.removeprefix("tests/").partition("/")
-        if folder not in TRACED or not re.match(TRACED[folder], name):
-            item.add_marker(pytest.mark.no_cover)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Stop the coverage that pytest-cov starts in a worker as if it were the main process.
-
-    It starts another one for the worker afterwards, and would trace the tests marked ``no_cover``
-    with the first, whose data nobody reads: they took four times as long.
-    """
-    plugin = session.config.pluginmanager.get_plugin("_cov")
-    if hasattr(session.config, "workerinput") and plugin and plugin.cov_controller:
-        plugin.cov_controller.cov.stop()

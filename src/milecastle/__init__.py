@@ -9,6 +9,23 @@ from typing import TYPE_CHECKING
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
 from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.flow import (
+    Flow,
+    FlowStep,
+    again,
+    changed,
+    first,
+    flow,
+    gather,
+    join,
+    new_id,
+    now,
+    receive,
+    sleep,
+    spawn,
+    step,
+)
+from milecastle.app.replaying import Replay
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.upkeep.copying import copy_threads
@@ -30,6 +47,7 @@ from milecastle.errors import (
     RunFailed,
     RunInProgress,
     RunTimeout,
+    StepFailed,
     StoreError,
     ThreadNotFound,
     TimedOut,
@@ -40,6 +58,7 @@ from milecastle.graph.messages import MessagesState, messages, upsert
 from milecastle.graph.sending import Command, Send
 from milecastle.model.actor import Actor, AnswerRecord
 from milecastle.model.checkpoint import Checkpoint
+from milecastle.model.children import ChildResult
 from milecastle.model.event import Event
 from milecastle.model.file import File
 from milecastle.model.keys import ThreadKey
@@ -84,6 +103,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointStore",
+    "ChildResult",
     "Command",
     "Conflict",
     "Context",
@@ -94,6 +114,8 @@ __all__ = [
     "ExecutionError",
     "ExecutionOptions",
     "File",
+    "Flow",
+    "FlowStep",
     "InvalidAnswer",
     "InvalidRequest",
     "InvalidUpdate",
@@ -105,6 +127,7 @@ __all__ = [
     "Observer",
     "Ray",
     "Remove",
+    "Replay",
     "Result",
     "ResumeRefused",
     "Retention",
@@ -118,6 +141,7 @@ __all__ = [
     "Sent",
     "Snapshot",
     "StateGraph",
+    "StepFailed",
     "Store",
     "StoreError",
     "ThreadKey",
@@ -130,24 +154,36 @@ __all__ = [
     "WorkerOptions",
     "__version__",
     "add",
+    "again",
     "append",
+    "changed",
     "copy_threads",
     "current",
     "draw_trace",
+    "first",
+    "flow",
+    "gather",
     "inbox",
     "initial",
     "interrupt",
+    "join",
     "last",
     "maximum",
     "merge",
     "messages",
     "minimum",
+    "new_id",
+    "now",
     "open_store",
     "read_trace",
+    "receive",
     "register_observer",
     "register_store",
     "register_type",
     "renamed_from",
+    "sleep",
+    "spawn",
+    "step",
     "union",
     "upsert",
 ]
@@ -161,7 +197,10 @@ else:
     def __getattr__(name):
         """Import workers and trace readers on use: they need much more."""
         if name not in __all__:
-            refuse_import(__name__, name)
+            from milecastle.records import __all__ as records
+
+            place = f"milecastle.records.{name}" if name in records else None
+            refuse_import(__name__, name, place)
         if name.startswith("Worker"):
             from milecastle.fleet import worker as found
         elif name == "Schedules":

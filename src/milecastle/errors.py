@@ -17,6 +17,7 @@
     |   |-- RunFailed              MC210  a run failed in another process
     |   |-- ProcessLost            MC211  the process that ran a node ended
     |   |-- TimedOut               MC212  a wait passed its deadline without an answer
+    |   |-- StepFailed             MC213  a step of a flow failed
     |   |-- CommandFailed          MC220  a command failed
     |   `-- FileRefused            MC221  a declared file is missing or not allowed
     |-- RecoveryError
@@ -98,6 +99,7 @@ __all__ = [
     "RunInProgress",
     "RunTimeout",
     "ShardMoved",
+    "StepFailed",
     "StoreError",
     "ThreadNotFound",
     "TimedOut",
@@ -396,19 +398,34 @@ class ProcessLost(RunError):
         self.how = how
 
 
-class TimedOut(RunError):
-    """A question passed its ``deadline`` without an answer: ``interrupt(within=...)`` raises it.
+class TimedOut(RunError, TimeoutError):
+    """A wait passed its ``deadline``: ``interrupt(within=...)`` or ``ctx.receive(timeout=...)``.
 
-    Catch it in the node, or let ``interrupt()`` return a value with ``otherwise=``.
+    Catch it in the node, or have a value returned with ``otherwise=`` or ``default=``.
     """
 
     code = "MC212"
 
-    def __init__(self, *, node: str, deadline: datetime) -> None:
+    def __init__(self, *, node: str, deadline: datetime, what: str = "nothing") -> None:
         when = deadline.isoformat(timespec="seconds")
-        super().__init__(f"node '{node}' waited until {when}, and nothing came")
+        super().__init__(f"node '{node}' waited until {when}, and {what} came")
         self.node = node
         self.deadline = deadline
+
+
+class StepFailed(RunError):
+    """A step of a flow failed; ``error_type`` and ``reason`` are its exception's.
+
+    The same when the flow runs again, in whatever process.
+    """
+
+    code = "MC213"
+
+    def __init__(self, step: str, error_type: str, reason: str) -> None:
+        super().__init__(f"step '{step}' failed with {error_type}: {reason}")
+        self.step_name = step
+        self.error_type = error_type
+        self.reason = reason
 
 
 class CommandFailed(RunError):
@@ -592,13 +609,7 @@ class RunInProgress(Conflict):
         began = f"since {since.isoformat(timespec='seconds')}; wait for it, or call with "
         advice = "take_over=True to take the thread from it"
         self.public_message = f"{busy} a live process {began}{advice}"
-        self._keep(
-            f"{busy} {who} {began}{advice}",
-            tenant,
-            thread,
-            head + 1,
-            head,
-        )
+        self._keep(f"{busy} {who} {began}{advice}", tenant, thread, head + 1, head)
         self.run = run
         self.owner = owner
         self.since = since

@@ -44,7 +44,7 @@ from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
 from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.task import MISSING, TaskPort
+from milecastle.ports.task import MISSING, NewChild, TaskPort
 from milecastle.records import Interrupt
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import with_store
@@ -172,6 +172,12 @@ class FarPort:
         return await self._near.asend(
             self._task(task), thread, self._wire.value(task, value), topic, name
         )
+
+    def spawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
+        self._near.spawn(self._task(task), app, children)
+
+    async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
+        await self._near.aspawn(self._task(task), app, children)
 
     def emit(self, task: RunTask, value: Any, keep: bool = False) -> None:
         self._near.emit(self._task(task), self._wire.value(task, value), keep)

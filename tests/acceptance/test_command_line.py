@@ -49,10 +49,10 @@ def test_the_session_of_the_docs_prints_what_the_page_says(
 
 
 def test_every_verb_is_used_in_the_session() -> None:
-    """But two, which run until they are told to stop (tests/acceptance/server uses them), and one
+    """But three, which run until they are told to stop (tests/acceptance/server uses them), and one
     for several databases (tests/unit/cli/test_shards.py)."""
     used = {word for command, _ in session() for word in command.replace('"', " ").split()}
-    assert set(VERBS) - used == {"serve", "dev", "shards"}
+    assert set(VERBS) - used == {"serve", "dev", "mcp", "shards"}
 
 
 def test_the_session_would_notice_another_output(tmp_path: Path) -> None:

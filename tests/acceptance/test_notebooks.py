@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_result_is_shown_with_its_values(app: App[Draft]) -> None:
     for shown in (html(result), html(app.state("t"))):
         assert "about &lt;script&gt;" in shown
         assert "<script>" not in shown
-        assert "completed" in shown
+        assert 'mc-good">Completed<' in shown
     assert "script" not in repr(result)
 
 
@@ -62,6 +63,26 @@ def test_an_app_is_shown_with_its_name_and_its_drawing(app: App[Draft]) -> None:
     shown = html(app)
     assert "draft &lt;1&gt;" in shown
     assert "<svg" in shown
+
+
+def test_a_difference_is_shown_escaped_and_cut(app: App[Draft]) -> None:
+    app.invoke({"topic": "<i>walls</i>"}, "one")
+    app.invoke({"topic": "roads"}, "two")
+    found = app.diff("one", "two")
+    shown = html(found)
+    assert "&lt;i&gt;walls" in shown
+    assert "$.topic" in shown
+    assert "<i>" not in shown
+    assert len(html(type(found)(found * 1000))) < 50_000
+
+
+def test_notebooks_ask_no_host_and_have_light_and_dark_colours(app: App[Draft]) -> None:
+    """Fails with a font, an image or a style sheet of another host, or with a fixed colour."""
+    result = app.invoke({"topic": "walls"}, "t")
+    for shown in map(html, (app, result, app.state("t"), app.history("t"), app.diff("t", 1))):
+        style = shown.partition("<style>")[2].partition("</style>")[0]
+        assert "light-dark(" in style
+        assert not re.search(r"url\(|@import|src=|https?://(?!www\.w3\.org)", shown)
 
 
 def test_two_threads_are_compared(app: App[Draft]) -> None:

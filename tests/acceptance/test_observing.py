@@ -350,7 +350,6 @@ def sleeping_items(count: int, *observers: Any) -> App[Trip]:
     return graph.compile(observers=observers)
 
 
-@pytest.mark.no_cover
 @pytest.mark.requirement("O2", api="StateGraph.compile")
 def test_live_progress_of_many_items_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """One bar with "n of 500", for less than a tenth of the run, best of three.

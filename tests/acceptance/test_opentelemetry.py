@@ -17,6 +17,7 @@ from milecastle import (
     END,
     START,
     Conflict,
+    Context,
     Event,
     ExecutionError,
     InvalidRequest,
@@ -24,6 +25,8 @@ from milecastle import (
     Send,
     StateGraph,
     Worker,
+    append,
+    inbox,
     interrupt,
 )
 from milecastle.integrations.opentelemetry import OpenTelemetryObserver
@@ -435,3 +438,50 @@ def test_the_observer_is_found_by_name(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(found, OpenTelemetryObserver)
     with pytest.raises(InvalidRequest, match=r"no_such_package.*cannot be loaded"):
         line(("a", step)).compile(observers=["gone"])
+
+
+class Talk(TypedDict):
+    said: Annotated[list[str], append, inbox("user")]
+
+
+@pytest.mark.requirement("O3")
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_run_is_linked_with_the_senders_of_its_messages(is_async: bool) -> None:
+    """Sent by a caller, and by a node; received, and drained by an inbox. Tried: no context stored
+    with a message; an inbox that is drained without a report."""
+    seen = Telemetry()
+
+    def listen(state: Talk, ctx: Context) -> Talk:
+        return {"said": [ctx.receive("go")]}
+
+    async def alisten(state: Talk, ctx: Context) -> Talk:
+        return {"said": [await ctx.areceive("go")]}
+
+    def forward(state: Talk, ctx: Context) -> None:
+        if state["said"] == ["go a"]:
+            ctx.send("b", "from a", "user")
+
+    graph: StateGraph[Talk] = StateGraph(Talk, name="talk")
+    graph.add_node("listen", alisten if is_async else listen)
+    graph.add_node("forward", forward)
+    graph.add_edges(START, "listen", "forward", END)
+    app = graph.compile(store="memory://", observers=[seen.observer])
+
+    def go(thread: str, **given: Any) -> Any:
+        if is_async:
+            return asyncio.run(app.ainvoke(given or None, thread=thread))
+        return app.invoke(given or None, thread=thread)
+
+    for thread in ("a", "b"):
+        go(thread, said=[])
+        with seen.tracer.start_as_current_span(f"webhook {thread}"):
+            app.send(thread, f"go {thread}", "go")
+    assert go("a").status == go("b").status == "completed"
+    (first, second) = seen.named("run talk")[2:]
+    assert links_of(first)["sender"] == id_of(seen.one("webhook a"))
+    senders = [
+        one.context.span_id for one in second.links if "sender" in (one.attributes or {}).values()
+    ]
+    (forwarded, _) = sorted(seen.named("task forward"), key=lambda one: one.start_time or 0)
+    assert sorted(senders) == sorted([id_of(seen.one("webhook b")), id_of(forwarded)])
+    assert app.state("b").state["said"] == ["go b", "from a"]

@@ -489,6 +489,8 @@ WRONG_STATES: list[tuple[dict[str, Any], str]] = [
     ({"n": None, "log": []}, r"\$\.n is NoneType, but it is declared as int"),
     ({"n": 1, "log": [], "zzz": 2}, r"\$\.zzz is not a key of the state"),
     ({"n": 1, "log": [], "__sends__": ["a", {}]}, "'__sends__' is a name that a state cannot have"),
+    ({"n": 1, "log": [], "__times__": b""}, "'__times__' is a name that a state cannot have"),
+    ({"n": 1, "log": [], "__config__": 1}, "'__config__' is a name that a state cannot have"),
 ]
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from scripts import coverage_bars, wheel_is_complete
+from scripts import coverage_bars, uv_settings, wheel_is_complete
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,21 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_lines_and_branches_each_have_their_bar(
     tmp_path: Path, lines: int, branches: int, code: int
 ) -> None:
-    totals = {
-        "covered_lines": lines,
-        "num_statements": 100,
-        "covered_branches": branches,
-        "num_branches": 100,
-    }
-    report = tmp_path / "coverage.json"
-    report.write_text(json.dumps({"totals": totals}), encoding="utf-8")
-    assert coverage_bars.main([str(report)]) == code
-
-
-@pytest.mark.no_cover
-def test_a_test_that_is_left_out_of_the_coverage_is_not_traced() -> None:
-    """Seen to fail in the workers of xdist, without ``pytest_sessionstart`` of ``conftest.py``."""
-    assert type(sys.gettrace()).__module__ != "coverage"
+    """What two processes covered counts together."""
+    for number, branch in enumerate((range(50), range(50, branches))):
+        file = {
+            "executed_lines": [*range(1, lines + 1)],
+            "missing_lines": [*range(lines + 1, 101)],
+            "executed_branches": [[each, each + 1] for each in branch],
+            "missing_branches": [[each, each + 1] for each in range(100) if each not in branch],
+        }
+        report = {"files": {"module.py": file}}
+        (tmp_path / f"gw{number}.json").write_text(json.dumps(report), encoding="utf-8")
+    assert coverage_bars.main([str(tmp_path)]) == code
 
 
 def test_a_file_left_out_of_the_wheel_is_named(tmp_path: Path) -> None:
@@ -66,6 +61,26 @@ def test_every_pin_has_hashes_and_no_address(file: Path) -> None:
     assert [word for word in ("://", "-index-url", "--find-links", " @ ") if word in text] == []
 
 
+def test_uv_looks_for_packages_where_pip_does() -> None:
+    """Seen to fail with the sections in the other order: the file won over the environment."""
+    listed = [
+        ":env:.index-url='https://user:word@mirror.example/simple'",
+        ":env:.timeout='180'",
+        "freeze.index-url='https://other.example/simple'",
+        "global.cert='/etc/certs.crt'",
+        "global.extra-index-url='\\nhttps://one.example\\nhttps://two.example'",
+        "global.find-links='/wheels /more'",
+        "global.index-url='https://file.example/simple'",
+    ]
+    assert uv_settings.settings(listed) == {
+        "SSL_CERT_FILE": "/etc/certs.crt",
+        "UV_DEFAULT_INDEX": "https://user:word@mirror.example/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INDEX": "https://one.example https://two.example",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+
+
 def test_lowest_versions_are_those_that_the_package_allows() -> None:
     """CI tests the floors that users get, each of them, and not others.
 
@@ -73,8 +88,8 @@ def test_lowest_versions_are_those_that_the_package_allows() -> None:
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    for agents in ("openai-agents", "pydantic-ai"):  # they need more than the floors of others
-        del extras[agents]
+    for agents in ("anthropic", "mcp", "openai", "openai-agents", "pydantic-ai"):
+        del extras[agents]  # they need more than the floors of others
     del extras["ray"]  # its floor is the version that constraints/ray.txt pins
     needed = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]
     pinned = (ROOT / "constraints" / "lowest.txt").read_text("utf-8")

@@ -24,6 +24,7 @@ PLAIN = {
 }
 """Types without fields, and names that stand for such a type."""
 PASSED_ON = {
+    ("agents/tools.py", "made"),  # prepared where it is made
     ("builds/records.py", "shape"),  # checked where it is called
     ("cli/session.py", "chain"),  # another function of that name
     ("codec/answers.py", "_forms"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from time import process_time
+from typing import Literal
 
 import pytest
 
@@ -35,6 +37,14 @@ def test_both_loops_do_their_work_in_processor_time(ours: cpu.OurLoop, bare: cpu
     rates = cpu.in_memory(SMALL, bare, ours)
     assert rates[BARE] > 0
     assert rates[OURS] > 0
+
+
+@pytest.mark.parametrize("verb", ["invoke", "submit"])
+def test_new_threads_are_measured_in_processor_time(
+    tmp_path: Path, verb: Literal["invoke", "submit"]
+) -> None:
+    rates = cpu.new_threads(tmp_path, SMALL, verb)
+    assert 0 < rates[OURS] < rates[BARE]
 
 
 def test_a_flame_graph_has_a_box_for_each_function_that_took_time() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from typing import Any
 
 import msgspec.structs
 
-from milecastle.errors import Conflict, InvalidRequest
+from milecastle.errors import Conflict
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, ThreadInfo
-from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.fairness import Rotation
 from milecastle.ports.limits import Limit
+from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.memory.store import MemoryMailbox
 from tests.broken_stores.store import BrokenStore
 
 __all__ = ["BROKEN_CLAIMS", "BrokenClaims"]
@@ -546,20 +548,83 @@ class ListsEveryLaneAsLate(BrokenClaims, caught_by=("test_lanes_that_wait_for_lo
         return sorted({line.lane for line in self.lines()})
 
 
-class TakesTheLastInputFirst(BrokenClaims, caught_by=("test_inputs_wait_in_their_order",)):
+Enqueue = Callable[..., Sent]
+
+
+class BrokenInputs(BrokenClaims):
+    """The memory store, with ways round the rules of waiting inputs."""
+
+    @property
+    def mailbox(self) -> MemoryMailbox:
+        return _Inputs(self)
+
+    def mailbox_of_memory(self) -> MemoryMailbox:
+        """The mailbox that keeps the rules."""
+        return super().mailbox
+
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
+        return enqueue(run)
+
+    def listed(self, key: ThreadKey, found: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        return found
+
+    def after_restoring(self, line: ThreadInfo) -> None:
+        """Called with the line from before."""
+
+    def unread_of(self, key: ThreadKey) -> dict[int, StoredMessage]:
+        messages = self._logs[key].messages if key in self._logs else None
+        return dict(messages.unread) if messages else {}
+
+
+class _Inputs(MemoryMailbox):
+    """Lets the store break each call."""
+
+    def __init__(self, store: BrokenInputs) -> None:
+        self._store = store
+        self._real = store.mailbox_of_memory()
+
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
+        def enqueue(run: NewRun, mark: str = mark, graph: str = graph) -> Sent:
+            return self._real.send(key, topic, mark, payload, graph, run)
+
+        if run is None:
+            return self._real.send(key, topic, mark, payload, graph)
+        return self._store.enqueue(enqueue, run)
+
+    def unread(self, key: ThreadKey, **how: Any) -> Sequence[StoredMessage]:
+        return self._store.listed(key, self._real.unread(key, **how))
+
+    def restore(
+        self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
+    ) -> None:
+        line = self._store.thread(key)
+        self._real.restore(key, messages, marks)
+        if line is not None:
+            self._store.after_restoring(line)
+
+
+class TakesTheLastInputFirst(BrokenInputs, caught_by=("test_inputs_wait_in_their_order",)):
     """The newest is the most urgent."""
 
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+    def listed(self, key: ThreadKey, found: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """From the other end."""
-        return super().inputs(key)[::-1][:limit]
+        return found[::-1]
 
 
-class DoublesMarks(BrokenClaims, caught_by=("test_a_mark_waits_once",)):
+class EnqueuesAgain(BrokenInputs, caught_by=("test_a_run_is_enqueued_once",)):
     """Two calls are two inputs."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
         """Make every mark a new one."""
-        return super().enqueue(record, f"{mark} {record.run_id}", payload, **more)
+        return enqueue(run, mark=f"{run.record.run_id} {time.monotonic_ns()}")
 
 
 class EndsWithoutALook(
@@ -580,95 +645,93 @@ class EndsWithoutALook(
             self.change(batch.thread)
 
 
-class ComesWithoutALook(BrokenClaims, caught_by=("test_an_input_makes_a_free_thread_due",)):
+class ComesWithoutALook(BrokenInputs, caught_by=("test_an_input_makes_a_free_thread_due",)):
     """The end of some run will find it."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
         """Leave the line as it was."""
-        line = self.thread(record.key)
-        run_id = super().enqueue(record, mark, payload, **more)
+        line = self.thread(run.record.key)
+        sent = enqueue(run)
         if line is not None:
             self.change(line)
-        return run_id
+        return sent
 
 
-class WaitsBehindNobody(BrokenClaims, caught_by=("test_an_input_waits_behind_a_run_that_stopped",)):
+class RestoresWithoutALook(
+    BrokenInputs, caught_by=("test_a_restored_input_makes_a_free_thread_due",)
+):
+    """The copied line says when it is due."""
+
+    def after_restoring(self, line: ThreadInfo) -> None:
+        """Leave the line as it was."""
+        self.change(line)
+
+
+class WaitsBehindNobody(BrokenInputs, caught_by=("test_an_input_waits_behind_a_run_that_stopped",)):
     """A run that stopped has ended."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
         """Make the thread due whatever it waits for."""
-        run_id = super().enqueue(record, mark, payload, **more)
-        line = self.thread(record.key)
+        sent = enqueue(run)
+        line = self.thread(run.record.key)
         if line is not None and line.status in ("failed", "interrupted"):
             self.change(line, due_at=1)
-        return run_id
+        return sent
 
 
 class KeepsWhatWasApplied(
-    BrokenClaims, caught_by=("test_a_batch_removes_the_input_that_it_applies",)
+    BrokenInputs, caught_by=("test_a_batch_consumes_the_input_that_it_applies",)
 ):
     """Better twice than never."""
 
     def commit(self, batch: Batch) -> None:
         """Put the input back."""
-        kept = dict(self._logs[batch.key].inputs) if batch.key in self._logs else {}
+        kept = self.unread_of(batch.key)
         super().commit(batch)
-        self._logs[batch.key].inputs = kept
+        if (messages := self._logs[batch.key].messages) is not None:
+            messages.unread = kept
 
 
-class RemovesInputsWithoutALine(
-    BrokenClaims, caught_by=("test_a_batch_that_removes_an_input_has_a_line",)
-):
-    """What becomes of the thread is not its business."""
+class TakesMessagesForInputs(BrokenInputs, caught_by=("test_messages_are_no_inputs",)):
+    """What is unread is to be run."""
 
     def commit(self, batch: Batch) -> None:
-        """Leave the line as it is."""
-        line = batch.thread or self.thread(batch.key)
-        super().commit(msgspec.structs.replace(batch, thread=line))
+        """Make a free thread due, in the lane it had, for any message."""
+        known = self.thread(batch.key)
+        super().commit(batch)
+        if self.unread_of(batch.key) and known and batch.thread and batch.thread.due_at is None:
+            self.change(batch.thread, lane=known.lane, due_at=1)
 
 
-class TakesInputsForNobody(BrokenClaims, caught_by=("test_a_thread_in_no_lane_takes_no_input",)):
+class TakesInputsForNobody(BrokenInputs, caught_by=("test_a_thread_in_no_lane_takes_no_input",)):
     """Somebody will come."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
         """Accept it anyway."""
-        try:
-            return super().enqueue(record, mark, payload, **more)
-        except InvalidRequest:
-            return record.run_id
+        return enqueue(run, graph="")
 
 
-class EnqueuesAgain(BrokenClaims, caught_by=("test_a_run_is_enqueued_once",)):
-    """What does not wait is new."""
-
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
-        """Look only at what waits."""
-        more["known"] = True
-        return super().enqueue(record, mark, payload, **more)
-
-
-class ForgetsKeys(BrokenClaims, caught_by=("test_an_input_that_a_run_has_is_not_enqueued",)):
+class ForgetsKeys(BrokenInputs, caught_by=("test_an_input_that_a_run_has_is_not_enqueued",)):
     """What does not wait is new, whatever its key."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
         """Look only at what waits."""
-        more["unless"] = None
-        return super().enqueue(record, mark, payload, **more)
+        return enqueue(NewRun(record=run.record))
 
 
 class EnqueuesInTwoSteps(
-    BrokenClaims,
+    BrokenInputs,
     caught_by=("test_of_one_input_that_is_enqueued_and_started_at_once_one_wins",),
 ):
     """Looks first, and writes a moment later."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+    def enqueue(self, enqueue: Enqueue, run: NewRun) -> Sent:
         """Compare nothing when writing."""
-        known = self.find_run(record.key, record.input_digest)
+        known = self.find_run(run.record.key, run.record.input_digest)
         time.sleep(0.001)
         if known is not None:
-            return known.run_id
-        return super().enqueue(record, mark, payload)
+            return Sent(number=0, reused=True, status="running")
+        return enqueue(NewRun(record=run.record))
 
     def commit(self, batch: Batch) -> None:
         """Here neither."""
@@ -703,12 +766,12 @@ class DeletesInputsAtAHead(
         """Do not look at what waits."""
         time.sleep(0.001)  # let an input come first
         if key in self._logs:
-            self._logs[key].inputs = {}
+            self._logs[key].messages = None
         return super().delete(key, head=head, head_id=head_id)
 
 
 class KeepsInputsOfDeletedThreads(
-    BrokenClaims, caught_by=("test_inputs_are_deleted_with_their_thread",)
+    BrokenInputs, caught_by=("test_inputs_are_deleted_with_their_thread",)
 ):
     """Names are forever."""
 
@@ -716,12 +779,13 @@ class KeepsInputsOfDeletedThreads(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
         """Remember what waited."""
-        self._left = dict(self._logs[key].inputs) if key in self._logs else {}
+        self._left = list(self.unread_of(key).values())
         return super().delete(key, head=head, head_id=head_id)
 
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+    def listed(self, key: ThreadKey, found: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """What waits now, or waited for the thread before."""
-        return super().inputs(key, limit=limit) or list(getattr(self, "_left", {}).values())
+        left: list[StoredMessage] = getattr(self, "_left", [])
+        return found or left
 
 
 BROKEN_CLAIMS: tuple[type[BrokenClaims], ...] = tuple(

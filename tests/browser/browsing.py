@@ -56,9 +56,13 @@ class Visit:
     def content(self, path: str) -> str:
         """The text of a page, but for what scripts say about themselves, and how long is waited."""
         page = self.go(path)
-        helpers = page.locator("#liveness, #copied, [data-copy], #show-keys")
+        helpers = page.locator("#liveness, [data-copy], button[data-opens], .scrub .btn")
         helpers.evaluate_all("found => found.forEach(one => one.remove())")
-        return re.sub(r"\d+(\.\d+)? (ms|s|min|h)\b", "a while", page.locator("body").inner_text())
+        return re.sub(
+            r"\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?",
+            "a while",
+            page.locator("body").inner_text(),
+        )
 
     def submit(self, thread: str, steps: int = 1, **more: Any) -> None:
         """Start a run by the API."""

@@ -6,8 +6,6 @@ import pytest
 
 from tests.browser.browsing import SCHEMES, SEEN, Visit, expect, violations
 
-pytestmark = pytest.mark.no_cover
-
 
 @pytest.mark.parametrize("path", SEEN)
 def test_a_page_keeps_nobody_out(visit: Visit, path: str) -> None:
@@ -36,7 +34,7 @@ def test_the_check_of_accessibility_finds_what_is_wrong(visit: Visit) -> None:
 
 
 def test_the_start_url_logs_in_and_leaves_no_token_in_the_address(visit: Visit) -> None:
-    expect(visit.page).to_have_url(f"{visit.root}/threads")
+    expect(visit.page).to_have_url(f"{visit.root}/overview")
     (cookie,) = visit.page.context.cookies()
     assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
 

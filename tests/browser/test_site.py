@@ -23,7 +23,6 @@ from tests.browser.browsing import SCHEMES, WAIT, expect, violations
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.no_cover
 
 SITE = ROOT / PUBLIC
 BUILT = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*/*.html"))

@@ -6,8 +6,6 @@ import pytest
 
 from tests.browser.browsing import Visit, expect
 
-pytestmark = pytest.mark.no_cover
-
 
 def test_a_run_is_watched_until_it_asks_and_is_answered(visit: Visit) -> None:
     """Fails if the page does not move with its run, or sends no answer."""
@@ -15,12 +13,12 @@ def test_a_run_is_watched_until_it_asks_and_is_answered(visit: Visit) -> None:
     visit.server.rests("watched", "running", "interrupted")
     page = visit.go("/threads/watched")
     page.evaluate("window.same = true")
-    expect(page.locator(".facts .status").first).to_have_text("interrupted")
+    expect(page.locator(".title .pill")).to_have_text("Needs answer")
     form = page.locator("form.question")
-    expect(form).to_contain_text("go on?")
+    expect(page.locator("#questions")).to_contain_text("go on?")
     assert page.evaluate("window.same"), "the page was loaded again"
     form.get_by_role("button", name="Yes").click()
-    expect(page.locator(".facts .status").first).to_have_text("completed")
+    expect(page.locator(".title .pill")).to_have_text("Completed")
     expect(page.locator("form.question")).to_have_count(0)
 
 
@@ -30,12 +28,13 @@ def test_a_thread_is_forked_from_a_checkpoint_of_the_slider(visit: Visit) -> Non
     head = int(page.locator("input[type=range]").input_value())
     for _ in range(head - 2):
         page.locator("input[type=range]").press("ArrowLeft")
-    expect(page.locator("h2", has_text=f"Checkpoint 2 of {head}")).to_be_visible()
+    expect(page.locator(".scrub .at")).to_contain_text(f"Checkpoint 2 of {head}")
     expect(page).to_have_url(f"{visit.root}/threads/sample-done?at=2")
+    page.locator("a[data-opens=fork]").click()
     page.locator("input[name=as_thread]").fill("forked")
-    page.get_by_role("button", name="Fork from 2").click()
+    page.get_by_role("button", name="Fork").click()
     expect(page).to_have_url(f"{visit.root}/threads/forked")
-    expect(page.locator("#commands")).to_contain_text("forked")
+    expect(page.locator("#command")).to_contain_text("forked")
     old = visit.server.client.get("/v1/threads/sample-done?at=2").json()["state"]
     assert visit.server.client.get("/v1/threads/forked").json()["state"] == old
 
@@ -48,14 +47,21 @@ def test_tags_are_changed(request: pytest.FixtureRequest, name: str) -> None:
     visit.server.rests(f"tagged-{name}", "completed")
     page = visit.go(f"/threads/tagged-{name}")
     odd = f"late, <b> {name}"
+
+    def open_form() -> None:
+        page.get_by_label("More actions").click()
+        page.get_by_text("Change tags").click()
+
     for tag in ("eu", odd):
+        open_form()
         page.locator("input[name=add]").fill(tag)
         page.get_by_role("button", name="Change the tags").click()
-        expect(page.locator("#tags").get_by_label(tag)).to_be_visible()
+        expect(page.locator(".title").get_by_role("link", name=tag)).to_be_visible()
+    open_form()
     page.locator("#tags").get_by_label("eu").check()
     page.get_by_role("button", name="Change the tags").click()
-    expect(page.locator("#tags").get_by_label("eu")).to_have_count(0)
-    page.locator(".facts").get_by_role("link", name=odd).click()
+    expect(page.locator(".title").get_by_role("link", name="eu")).to_have_count(0)
+    page.locator(".title").get_by_role("link", name=odd).click()
     expect(page.locator("tbody tr")).to_contain_text(f"tagged-{name}")
 
 
@@ -64,12 +70,13 @@ def test_what_is_typed_outlasts_a_refresh(visit: Visit) -> None:
     visit.submit("typed", then="ask")
     visit.server.rests("typed", "interrupted")
     page = visit.go("/threads/typed")
+    page.locator("a[data-opens=edit]").click()
     page.locator("textarea[name=update]").fill('{"steps": 7')
     (question,) = visit.server.rests("typed", "interrupted")["questions"]
     visit.server.client.post(
         "/v1/threads/typed/answers?wait=60", json={"answers": {question["id"]: True}}
     )
-    expect(page.locator(".facts .status").first).to_have_text("completed")
+    expect(page.locator(".title .pill")).to_have_text("Completed")
     expect(page.locator("textarea[name=update]")).to_have_value('{"steps": 7')
 
 
@@ -77,8 +84,8 @@ def test_a_failed_run_is_retried(visit: Visit) -> None:
     visit.submit("broken", then="fail")
     visit.server.rests("broken", "failed")
     page = visit.go("/threads/broken")
-    expect(page.locator(".failure")).to_contain_text("no way")
-    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#failure")).to_contain_text("no way")
+    page.locator("#actions").get_by_role("button", name="Retry").click()
     expect(page.locator("tbody tr")).to_contain_text("broken")
     visit.server.rests("broken", "failed")
     assert len(visit.server.client.get("/v1/threads/broken/runs").json()["runs"]) == 2

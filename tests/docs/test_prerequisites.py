@@ -34,6 +34,11 @@ _OF_OURS = {
     "milecastle.integrations.opentelemetry": "otel",
     "milecastle.integrations.openai_agents": "openai-agents",
     "milecastle.integrations.pydantic_ai": "pydantic-ai",
+    "milecastle.agents.anthropic": "anthropic",
+    "milecastle.agents.langchain": "langgraph",
+    "milecastle.agents.mcp": "mcp",
+    "milecastle.agents.openai": "openai",
+    "milecastle.agents.pydantic_ai": "pydantic-ai",
     "milecastle.Keyring": "encryption",
 }
 """Modules of ours that need an extra."""

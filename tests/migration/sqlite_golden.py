@@ -14,7 +14,7 @@ import msgspec.structs
 
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
 from milecastle.model.run import Owner, ThreadInfo
-from milecastle.ports.claims import ClaimStore
+from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore
@@ -32,7 +32,7 @@ KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"),
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
 MAILED = a_key("iota")
-VERSION = 8
+VERSION = 9
 
 
 def fill(store: ClaimStore, version: int = VERSION) -> None:
@@ -123,7 +123,8 @@ def claims_in(store: ClaimStore) -> tuple[Any, ...]:
     """What ``fill`` wrote that concerns workers."""
     workers = [msgspec.structs.replace(each, silent=0.0) for each in store.workers()]
     claimed = [store.claimed(worker) for worker in ("one", "two")]
-    return workers, claimed, store.inputs(LATER_KEYS[0]), list(store.limits())
+    waiting = [(one.mark, one.payload) for one in waiting_inputs(store, LATER_KEYS[0])]
+    return workers, claimed, waiting, list(store.limits())
 
 
 def main() -> None:

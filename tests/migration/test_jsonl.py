@@ -23,16 +23,18 @@ from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Source
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
+from milecastle.ports.mailbox import INPUTS, Consumed, Marks, NewRun
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
+from milecastle.stores.jsonl.mailbox import JsonlMailbox
 from milecastle.stores.jsonl.shapes import FORMAT
 from milecastle.testing.contract_claims import a_line
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.contract_tags import change, tagged
-from milecastle.testing.entries import Writer, a_failure, a_result, a_run, an_entry
+from milecastle.testing.entries import Writer, a_failure, a_result, a_run, an_entry, make_id
 
 GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = (1, 2, 3, 4)
+VERSIONS = (1, 2, 3, 4, 5)
 PLAIN = ThreadKey("default", "demo")
 HARD = ThreadKey("Acme/EU", "Case: 1")
 PRUNED = ThreadKey("default", "pruned")
@@ -41,6 +43,7 @@ HELD = ThreadKey("default", "held")
 OWNED = ThreadKey("default", "owned")
 SHARED = ThreadKey("default", "shared")
 TAGGED = ThreadKey("default", "tagged")
+MAILED = ThreadKey("default", "mailed")
 TAGS = ("blue", "caf\u00e9")
 OWNER = Owner(host="wall", boot_id="b" * 36, pid=4711, started="17")
 HOLDING: tuple[Source, ...] = ("interrupt", "answer", "sleep", "takeover")
@@ -104,7 +107,28 @@ def write(folder: Path) -> None:
     shared = Writer(SHARED, 7)
     shared.append(store, source="input", runs=(shared.run,), thread=in_a_lane(shared))
     change(store, tagged(store, TAGGED.thread, *TAGS, number=8, tenant="default"), ["red"])
+    send_all(store)
     store.close()
+
+
+def send_all(store: JsonlStore) -> None:
+    """Unread, consumed and discarded messages, and an input; then all again in a shorter log."""
+    clock = iter(range(1_700_000_000_000_000, 1_700_000_000_000_009))
+    mailbox = JsonlMailbox(vars(store)["_pool"], lambda: next(clock))
+    writer = Writer(MAILED, 9)
+    writer.append(store, source="input", runs=(writer.run,), thread=in_a_lane(writer))
+    for mark, topic, payload in (
+        ("m1", "go", b"1"),
+        ("m2", "caf\u00e9", seal(CODEC.encode([0, "value", {"n": 1}]))),
+        ("m3", "go", b"3"),
+    ):
+        mailbox.send(MAILED, topic, mark, payload)
+    new = NewRun(record=a_run(MAILED, 10, status="queued"))
+    mailbox.send(MAILED, INPUTS, new.record.run_id, b"input", "graph", new)
+    writer.append(store, SNAPSHOT, consumes=(1,))
+    mailbox.discard(MAILED, 3)
+    writer.write(store, (SNAPSHOT, DELTA))
+    writer.prune(store, 2)
 
 
 def in_a_lane(writer: Writer) -> ThreadInfo:
@@ -193,6 +217,25 @@ def test_what_version_4_has_is_read(tmp_path: Path) -> None:
     assert [info.key for info in store.tags.threads("default", "red")] == [TAGGED]
 
 
+def test_what_version_5_has_is_read(tmp_path: Path) -> None:
+    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v5", tmp_path / "workspace"))
+    found = [(one.number, one.topic, one.mark) for one in store.mailbox.unread(MAILED)]
+    assert found == [(2, "caf\u00e9", "m2"), (4, INPUTS, make_id(10))]
+    assert store.mailbox.unread(MAILED)[1].payload == b"input"
+    consumed = (Consumed(number=1, mark="m1", seq=2), Consumed(number=3, mark="m3", seq=2))
+    assert store.mailbox.marks(MAILED) == Marks(last=4, consumed=consumed)
+
+
+def test_messages_are_sent_to_threads_of_older_versions(store: JsonlStore) -> None:
+    """Fails if a log of an old format gets a line that its header does not promise."""
+    for key in (PLAIN, HELD, PRUNED):
+        assert store.mailbox.send(key, "go", "m", b"x").number == 1
+        again = JsonlStore(store.root)
+        assert [one.mark for one in again.mailbox.unread(key)] == ["m"]
+        header = json.loads(store.path_of(key).read_bytes().splitlines()[0])
+        assert header["format"] == FORMAT
+
+
 def test_threads_of_older_versions_can_be_tagged(store: JsonlStore) -> None:
     """Fails if a file of version 1, whose line is made of its head, loses the tag."""
     for key in (PLAIN, HELD, PRUNED):
@@ -226,7 +269,7 @@ def test_writing_continues_a_log_in_the_newest_format(store: JsonlStore) -> None
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_files_have_the_same_names(version: int) -> None:
     golden = GOLDEN / f"jsonl-v{version}"
-    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED, TAGGED)[: 4 + version]
+    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED, TAGGED, MAILED)[: 4 + version]
     found = sorted(path.relative_to(golden).as_posix() for path in golden.rglob("*.jsonl"))
     assert found == sorted(
         JsonlStore(golden).path_of(key).relative_to(golden).as_posix() for key in keys

@@ -9,10 +9,13 @@ import pytest
 from psycopg import sql
 
 from milecastle.errors import FormatTooNew, StoreError
+from milecastle.ports.claims import waiting_inputs
 from milecastle.stores.postgres import PostgresStore, migrate
 from milecastle.stores.postgres.migrating import LATEST, script
 from milecastle.stores.postgres.statements import migrations
-from milecastle.testing.contract_claims import LANE, a_line, names
+from milecastle.testing.contract_claims import LANE, a_line, names, queued
+from milecastle.testing.contract_inputs import enqueued, inputs_of
+from milecastle.testing.contract_mailbox import mailbox_of
 from milecastle.testing.contract_tags import change
 from milecastle.testing.entries import Writer, a_key, a_run, make_id
 from tests.postgres_cluster import Cluster, needs_postgres, new_schema, the_cluster
@@ -107,12 +110,34 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-TO_VERSION_8 = """
+TO_VERSION_9 = """
+CREATE TABLE {schema}.inputs (
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    tenant text COLLATE "C" NOT NULL,
+    thread text COLLATE "C" NOT NULL,
+    mark text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    payload bytea NOT NULL,
+    PRIMARY KEY (tenant, thread, number),
+    UNIQUE (tenant, thread, mark)
+);
+INSERT INTO {schema}.inputs (tenant, thread, mark, run_id, payload)
+SELECT tenant, thread, 'mark of ' || mark, mark, payload
+FROM {schema}.mailbox WHERE topic = '__input' AND consumed IS NULL ORDER BY number;
+DELETE FROM {schema}.mailbox WHERE topic = '__input';
+DELETE FROM {schema}.migrations WHERE version = 10;
+"""
+"""Back to the tables of version 9, in which waiting inputs have a table."""
+
+TO_VERSION_8 = (
+    TO_VERSION_9
+    + """
 DROP TABLE {schema}.mailbox;
 ALTER TABLE {schema}.threads
     DROP COLUMN waiting_topics, DROP COLUMN last_message, DROP COLUMN unread;
 DELETE FROM {schema}.migrations WHERE version = 9;
 """
+)
 """Back to the tables of version 8, in which threads have no mailbox."""
 
 TO_VERSION_7 = (
@@ -273,4 +298,25 @@ def test_a_schema_of_another_shape_is_named(cluster: Cluster) -> None:
     cluster.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, "entries")))
     with pytest.raises(StoreError, match="migrate"):
         Writer().begin(store)
+    store.close()
+
+
+def test_the_inputs_of_version_9_wait_as_messages(cluster: Cluster) -> None:
+    """Behind the messages that a thread has, in their order. Fails without the tenth migration."""
+    schema = new_schema()
+    store = PostgresStore(cluster.url_of(schema))
+    writer = queued(store, "a", worker="one", status="running")
+    runs = [enqueued(store, writer, number).run_id for number in (5, 3)]
+    assert mailbox_of(store).discard(writer.key, 1)
+    store.close()
+    cluster.execute(sql.SQL(TO_VERSION_9).format(schema=sql.Identifier(schema)))
+    store = PostgresStore(cluster.url_of(schema))
+    assert inputs_of(store, writer.key) == runs[1:]
+    (waiting,) = waiting_inputs(store, writer.key)
+    assert (waiting.number, waiting.payload) == (3, b"input 3")
+    ended = a_line(writer, status="completed", due_at=None)
+    writer.append(store, thread=ended)
+    assert names(store.claim("two", [LANE], limit=9)) == ["a"]
+    writer.append(store, thread=ended, consumes=(3,))
+    assert store.claim("two", [LANE], limit=9) == []
     store.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from inspect import signature
 from random import Random
@@ -11,12 +12,13 @@ from typing import Any, cast
 from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
 from milecastle.app.runs.calls import IfBusy
 from milecastle.app.upkeep.retention import Retention, apply_retention
-from milecastle.errors import Conflict, ExecutionError, RunError, StoreError
+from milecastle.errors import Conflict, ExecutionError, RunError, StoreError, Unavailable
 from milecastle.fleet.bulk import Bulk
 from milecastle.model.keys import ThreadKey
+from milecastle.model.message import Message
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
-from tests.model.graphs import State, input_of
+from tests.model.graphs import Settings, State, input_of
 from tests.model.specification import Call, History
 
 __all__ = ["Input", "Plan", "perform"]
@@ -28,23 +30,26 @@ _KEYED_ANSWERS = "key" in signature(_ANSWER).parameters
 class Input:
     """An operation: the thread that it is for, and what it does."""
 
-    def __init__(self, name: str, key: ThreadKey, todo: list[str], *, keyed: bool) -> None:
+    def __init__(
+        self, name: str, key: ThreadKey, todo: list[str], *, keyed: bool, configured: bool = False
+    ) -> None:
         self.name = name
         self.key = key
         self.todo = todo
         self.keyed = keyed
+        self.config = Settings(name) if configured else None
 
 
 class Plan:
     """A call that is to be made: what the history notes, and what is done."""
 
-    def __init__(self, call: Call, act: Callable[[App[State]], Any]) -> None:
+    def __init__(self, call: Call, act: Callable[..., Any]) -> None:
         self.call = call
         self.act = act
 
 
 def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
-    def act(app: App[State]) -> Any:
+    def act(app: App[State], **more: Any) -> Any:
         return app.submit(
             input_of(op.name, op.todo),
             op.key,
@@ -52,9 +57,12 @@ def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
             if_busy=cast("IfBusy", mode.rpartition(" ")[2]),
             delay=delay,
             priority=priority,
+            config=op.config,
+            **more,
         )
 
-    return Plan(Call("submit", op.key, op.name, mode, op.keyed, delay), act)
+    call = Call("submit", op.key, op.name, mode, op.keyed, delay, configured=bool(op.config))
+    return Plan(call, act)
 
 
 def invoke(op: Input, mode: str) -> Plan:
@@ -62,9 +70,12 @@ def invoke(op: Input, mode: str) -> Plan:
         forced = mode == "cancel"
         key = op.name if op.keyed else None
         given = input_of(op.name, op.todo)
-        return app.invoke(given, op.key, key=key, discard=forced, take_over=forced)
+        return app.invoke(
+            given, op.key, key=key, discard=forced, take_over=forced, config=op.config
+        )
 
-    return Plan(Call("invoke", op.key, op.name, mode, op.keyed), act)
+    call = Call("invoke", op.key, op.name, mode, op.keyed, configured=bool(op.config))
+    return Plan(call, act)
 
 
 def answer(key: ThreadKey, said: str, question: str | None = None) -> Plan:
@@ -75,6 +86,44 @@ def answer(key: ThreadKey, said: str, question: str | None = None) -> Plan:
         return app.answer(key, said, **more)
 
     return Plan(Call("answer", key, said, "" if question is None else "by id"), act)
+
+
+def send(key: ThreadKey, name: str, topic: str, *, keyed: bool) -> Plan:
+    def act(app: App[State], **more: Any) -> Any:
+        return app.send(key, name, topic, key=name if keyed else None, **more)
+
+    return Plan(Call("send", key, name, topic, keyed), act)
+
+
+def in_transaction(plan: Plan, connect: Callable[[], Any], *, commits: bool) -> Plan:
+    """The same call in a transaction of the caller's, which then commits it or takes it back."""
+
+    def act(app: App[State]) -> Any:
+        try:
+            with closing(connect()) as connection:
+                found = plan.act(app, connection=connection)
+                if commits:
+                    connection.commit()
+                else:
+                    connection.rollback()
+        except MilecastleError:
+            raise
+        except Exception as error:  # of the driver
+            raise Unavailable(f"the transaction ended with {type(error).__name__}") from error
+        if not commits:
+            raise InvalidRequest("it was rolled back on purpose")
+        return found
+
+    if plan.call.verb == "submit":
+        plan.call.mode = f"{'committed' if commits else 'rolled back'} {plan.call.mode}"
+    return Plan(plan.call, act)
+
+
+def discard(key: ThreadKey, name: str, number: int) -> Plan:
+    def act(app: App[State]) -> Any:
+        return app.discard(key, number)
+
+    return Plan(Call("discard", key, name), act)
 
 
 def simple(verb: str, key: ThreadKey, **named: Any) -> Plan:
@@ -170,11 +219,31 @@ def _note(call: Call, found: Any) -> None:
         asking = sum(1 for each in found.interrupts if each.asks)
         shown = (found.status, tuple(found.next), asking, tuple(found.state.get("log", ())))
         call.status, call.found = found.status, shown
-    if call.verb in ("cancel", "delete"):
+    if call.verb == "send":
+        call.found = (found.number, found.reused)
+    if call.verb == "mailbox":
+        call.found = names_of(found)
+    if call.verb == "emitted":
+        call.found = tuple(
+            (one.seq, one.attempt, one.offset, one.begins, one.value) for one in found
+        )
+    if call.verb == "state" and call.found is not None:
+        call.applied = applied(found.state)
+    if call.verb in ("cancel", "delete", "discard"):
         call.found = found
         if found is False:
             call.mode = "nothing to do"
 
 
+def names_of(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Messages of callers and nodes; those about children have no name."""
+    return tuple(one.value for one in messages if isinstance(one.value, str))
+
+
+def applied(state: State) -> tuple[str, ...]:
+    """The messages in a state. Those that parallel tasks received have a mark."""
+    return (*state.get("got", ()), *cast("Any", state).get("told", ()))
+
+
 def random_todo(random: Random, acts: tuple[str, ...], most: int = 4) -> list[str]:
-    return [random.choice(acts) for _ in range(random.randint(0, most))]
+    return [random.choice(acts or ("plain",)) for _ in range(random.randint(0, most))]

@@ -8,13 +8,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Protocol, TypedDict
 
-from milecastle import END, START, App, Context, Retry, StateGraph, append, interrupt
+from milecastle import (
+    END,
+    START,
+    App,
+    Context,
+    Retry,
+    Send,
+    StateGraph,
+    append,
+    inbox,
+    interrupt,
+)
 from milecastle.model.policies import CheckpointConfig
 
-__all__ = ["ACTS", "GRAPHS", "NAP", "STAGE", "State", "World", "app_of", "input_of"]
+__all__ = [
+    "ACTS",
+    "GRAPHS",
+    "KIN_ACTS",
+    "MAIL_ACTS",
+    "NAP",
+    "STAGE",
+    "TOPICS",
+    "Settings",
+    "State",
+    "World",
+    "app_of",
+    "input_of",
+]
 
 GRAPHS = ("one", "two")
 ACTS = (
@@ -23,6 +48,26 @@ ACTS = (
 )
 """``fail1`` fails once, ``fail4`` until a person has retried it. Not in here: ``stop1`` fails with
 ``StopIteration``, ``linger`` takes as long as ``LINGER`` says, ``pay`` needs PostgreSQL."""
+
+TOPICS = ("a", "b", "news")
+MAIL_ACTS = (
+    *("get", "get", "any", "try", "tell", "limit", "pair", "pair-fail1"),
+    *("get-get", "get-once", "get-sleep", "get-ask", "get-fail1", "try-limit", "any-fail4"),
+)
+"""``get`` receives from one topic, ``any`` from two, ``try`` with a timeout; ``tell`` sends to the
+own thread; ``limit`` asks with a deadline; ``pair`` is two tasks that receive and record. The third
+topic has an inbox."""
+
+KIN_ACTS = (
+    *("spawn-join", "spawn.sleep-join", "spawn.fail1-join", "spawn.fail4-join", "spawn.ask-join"),
+    *("leave.ask", "spawn-once-join", "spawn.ask-spawn-join", "spawn.sleep-fail1-join"),
+    *("emit", "emit-ask", "emit-fail1", "emit-sleep-fail1"),
+)
+"""``spawn`` starts a child that does an act, ``leave`` one that outlives a cancellation; ``join``
+waits for the last one. ``emit`` stores values. Only workers can start children."""
+
+EMITTED = 34
+"""Two more than a chunk holds."""
 
 NAP = 0.7
 LINGER = 25.0
@@ -36,6 +81,19 @@ class State(TypedDict):
     at: int
     log: Annotated[list[str], append]
     heard: Annotated[list[str], append]
+    got: Annotated[list[str], append]
+    mixed: Annotated[list[str], append]
+
+
+class MailState(State):
+    told: Annotated[list[str], append, inbox("news")]
+
+
+@dataclass
+class Settings:
+    """The config of a run: the operation that brought it."""
+
+    op: str
 
 
 class World(Protocol):
@@ -61,15 +119,24 @@ class _Stage:
 STAGE = _Stage()
 
 
-def begin(state: State) -> dict[str, Any]:
-    STAGE.world.note("began", state["op"])
+def begin(state: State, ctx: Context) -> dict[str, Any]:
+    if state["op"]:
+        STAGE.world.note("began", state["op"])
+        _note_config(state, ctx)
     return {"at": 0}
+
+
+def _note_config(state: State, ctx: Context) -> None:
+    found: Settings | None = ctx.config
+    STAGE.world.note("config", f"{state['op']}={found.op if found else ''}")
 
 
 def act(state: State, ctx: Context) -> dict[str, Any]:
     at = state["at"]
-    place, heard = f"{state['op']}/{at}", list[str]()
-    for part in state["todo"][at].split("-"):
+    place, heard, got = f"{state['op']}/{at}", list[str](), list[str]()
+    child = ""
+    _note_config(state, ctx)
+    for number, part in enumerate(state["todo"][at].split("-")):
         if part == "once":
             ctx.once("mail", _mail, place)
             STAGE.world.note("recorded", place)
@@ -80,11 +147,53 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
             ctx.sleep(NAP)
         elif part == "ask":
             heard.append(f"{interrupt('well?', answer=str)}")
+        elif part == "limit":
+            said = interrupt("well?", answer=str, within=NAP, otherwise="")
+            STAGE.world.note("decided", f"{place}.{number}={said}")
+            heard += [said] if said else []
+        elif part == "get":
+            got.append(ctx.receive("a"))
+        elif part == "any":
+            got.append(ctx.receive(("a", "b")).value)
+        elif part == "try":
+            said = ctx.receive("b", timeout=NAP, default="")
+            got += [said] if said else []
+        elif part == "tell" and ctx.thread is not None:
+            ctx.send(ctx.thread.thread, place, "b")
+            STAGE.world.note("told", place)
+        elif part.startswith(("spawn", "leave")):
+            child = _spawn(part, f"{place}.{number}", ctx)
+        elif part == "join":
+            STAGE.world.note("joined", f"{child}={ctx.join(child).status}")
+        elif part == "emit":
+            for value in range(EMITTED):
+                ctx.emit([f"{place}.{number}", value], keep=True)
         elif part.startswith("fail") and STAGE.world.fails(place, int(part[4:])):
             raise ValueError("on purpose")
         elif part.startswith("stop") and STAGE.world.fails(place, int(part[4:])):
             raise StopIteration
-    return {"at": at + 1, "heard": heard}
+    return {"at": at + 1, "heard": heard, "got": got}
+
+
+def _spawn(part: str, place: str, ctx: Context) -> str:
+    verb, _, todo = part.partition(".")
+    given = input_of(place, [todo] if todo else [])
+    child = ctx.spawn(GRAPHS[1], given, on_cancel="cancel" if verb == "spawn" else "leave")
+    STAGE.world.note("spawned" if verb == "spawn" else "left", f"{place}={child}")
+    return child
+
+
+def part(state: State, ctx: Context) -> dict[str, Any]:
+    """One of two tasks: its record is about the message that it received."""
+    found = ctx.receive("a")
+    known, place = ctx.once("about", str, found), f"{state['op']}/{state['at']}.{ctx.task}"
+    if "fail1" in state["todo"][state["at"]] and STAGE.world.fails(place, 1):
+        raise ValueError("on purpose")
+    return {"got": [f"{found}*"], "mixed": [] if known == found else [f"{known} {found}"]}
+
+
+def join(state: State) -> dict[str, Any]:
+    return {"at": state["at"] + 1}
 
 
 async def linger(state: State) -> dict[str, Any]:
@@ -99,8 +208,11 @@ def _mail(place: str) -> str:
 
 
 def end(state: State) -> dict[str, Any]:
+    """A run that a message started has no operation."""
+    if not state["op"]:
+        return {}
     STAGE.world.note("ended", state["op"])
-    return {"log": [state["op"]]}
+    return {"log": [state["op"]], "op": "", "todo": []}
 
 
 def app_of(
@@ -110,17 +222,24 @@ def app_of(
     *,
     lingers: bool = False,
     period: timedelta | None = None,
+    mails: bool = False,
 ) -> App[State]:
-    """A graph; only if it ``lingers`` it has a node that is async. ``period`` is of a schedule."""
-    graph: StateGraph[State] = StateGraph(State, name=name)
+    """A graph; only if it ``lingers`` it has a node that is async. ``period`` is of a schedule.
+
+    If it ``mails``, the state has an inbox.
+    """
+    shape: type[State] = MailState if mails else State
+    graph: StateGraph[State] = StateGraph(shape, name=name, config=Settings)
     graph.add_node("begin", begin)
     graph.add_node("act", act)
     graph.add_node("linger", linger if lingers else act)
+    graph.add_node("part", part)
+    graph.add_node("join", join)
     graph.add_node("end", end)
     graph.add_edge(START, "begin")
-    ways = {"more": "act", "lingers": "linger", "ends": "end"}
-    for node in ("begin", "act", "linger"):
-        graph.add_conditional_edges(node, _what_next, ways)
+    graph.add_edge("part", "join")
+    for node in ("begin", "act", "linger", "join"):
+        graph.add_conditional_edges(node, _what_next, ["act", "linger", "part", "end"])
     graph.add_edge("end", END)
     if period is not None:
         graph.schedule(period, name="tick", input=_tick, overlap="queue", catch_up="all")
@@ -134,9 +253,11 @@ def _tick(moment: datetime) -> dict[str, Any]:
     return input_of(f"tick {round(moment.timestamp())}", [])
 
 
-def _what_next(state: State) -> str:
+def _what_next(state: State) -> str | list[Send]:
     left = state["todo"][state["at"] :]
-    return "ends" if not left else "lingers" if left[0] == "linger" else "more"
+    if left and left[0].startswith("pair"):
+        return [Send("part", {}), Send("part", {})]
+    return "end" if not left else "linger" if left[0] == "linger" else "act"
 
 
 def input_of(op: str, todo: Sequence[str]) -> dict[str, Any]:

@@ -81,14 +81,14 @@ def work(wanted: dict[str, Any]) -> None:
     STAGE.world = FileWorld(wanted["folder"])
     store = find_store(wanted["url"])
     options = WorkerOptions(**wanted["options"])
-    apps = [app_of(name, store, wanted["interval"]) for name in GRAPHS]
+    apps = [app_of(name, store, wanted["interval"], mails=wanted["mails"]) for name in GRAPHS]
     asyncio.run(Worker(apps, options).run_until_signalled())
 
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for name in GRAPHS:
-        app_of(name)
+        app_of(name, mails=True)
     Path("/dev/null").touch()
     for line in sys.stdin:
         wanted = json.loads(line)

@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import ThreadInfo
+from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.limits import Limit
 from tests.model import callers
 from tests.model.callers import Input, Plan
-from tests.model.graphs import ACTS, GRAPHS
+from tests.model.graphs import ACTS, GRAPHS, KIN_ACTS, MAIL_ACTS, TOPICS
 from tests.model.specification import Call, History, deletes, over
 
 __all__ = ["People"]
@@ -26,6 +26,11 @@ class People:
     def __init__(self, random: Random, history: History, acts: tuple[str, ...] = ACTS) -> None:
         self.random = random
         self.history = history
+        self.mails = random.random() < 0.5
+        acts = (*acts, *MAIL_ACTS) if self.mails else acts
+        self.has_kin = self.mails and random.random() < 0.5
+        if self.has_kin:
+            acts = (*acts, *KIN_ACTS) if random.random() < 0.5 else KIN_ACTS
         some = random.sample(acts, random.randint(1, min(5, len(acts))))
         self.acts = (*some, "stop1") if random.random() < 0.04 else tuple(some)
         tenants = [f"tenant{number}" for number in range(random.choice((1, 1, 2, 3)))]
@@ -60,14 +65,20 @@ class People:
             "limit": often(0, 0, 2),
             "invoke": often(0, 2, 4),
             "wrong": 1,
+            "send": often(4, 8) * self.mails,
+            "mail": often(0, 2, 4) * self.mails,
+            "emitted": often(2, 4, 8) * self.has_kin,
         }
         if random.random() < 0.5:
             self._pair()
 
     def _pair(self) -> None:
         """Only two kinds of calls besides inputs, close together, about one or two threads."""
-        kinds = self.random.sample([kind for kind in self.weights if kind != "input"], 2)
+        kinds = [kind for kind in self.weights if kind != "input"]
+        kinds = kinds[: len(kinds) - (not self.has_kin) - 2 * (not self.mails)]
+        kinds = self.random.sample(kinds, 2)
         self.weights = {kind: 6 * (kind in kinds) for kind in self.weights} | {"input": 8}
+        self.weights["send"] += 6 * self.mails
         self.threads = self.threads[: self.random.choice((1, 1, 2))]
         self.acts, self.pace, self.hurry = self.acts[:2], 2.4, 0.8
         self.keyed = self.random.choice((0.0, 0.5, 1.0))
@@ -75,7 +86,7 @@ class People:
     def crowd(self, count: int) -> None:
         """Many threads, whose nodes take long."""
         self.threads = [ThreadKey("tenant0", f"0t{number}") for number in range(count)]
-        self.tenants, self.acts = ["tenant0"], ("linger", "plain")
+        self.tenants, self.acts, self.mails = ["tenant0"], ("linger", "plain"), False
         self.invokes.clear()
         self.pace = 0.3
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
@@ -100,7 +111,8 @@ class People:
     def input_for(self, key: ThreadKey) -> Plan:
         """A new input."""
         random = self.random
-        op = Input(self.name(), key, [], keyed=random.random() < self.keyed)
+        keyed, configured = random.random() < self.keyed, random.random() < 0.3
+        op = Input(self.name(), key, [], keyed=keyed, configured=configured)
         op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
         self.inputs[key].append(op)
         if "linger" in self.acts:
@@ -125,8 +137,10 @@ class People:
     def _invoke(self, key: ThreadKey) -> Plan:
         if key not in self.invokes:
             return self.input_for(key)
-        op = Input(self.name(), key, [], keyed=self.random.random() < 0.5)
-        op.todo = self.todos[op.name] = callers.random_todo(self.random, self.acts, 2)
+        keyed, configured = self.random.random() < 0.5, self.random.random() < 0.3
+        op = Input(self.name(), key, [], keyed=keyed, configured=configured)
+        alone = tuple(act for act in self.acts if "spawn" not in act and "leave" not in act)
+        op.todo = self.todos[op.name] = callers.random_todo(self.random, alone, 2)
         self.inputs[key].append(op)
         return callers.invoke(op, self.random.choice(("", "", "cancel")))
 
@@ -180,11 +194,26 @@ class People:
         """Look; what is then done about it is decided by ``react``."""
         return callers.simple("state", key)
 
+    def _send(self, key: ThreadKey) -> Plan:
+        keyed = self.random.random() < self.keyed
+        return callers.send(key, self.name(), self.random.choice(TOPICS), keyed=keyed)
+
+    def _mail(self, key: ThreadKey) -> Plan:
+        """Look into the mailbox; ``react`` may discard a message."""
+        return callers.simple("mailbox", key)
+
+    def _emitted(self, key: ThreadKey) -> Plan:
+        return callers.simple("emitted", key)
+
     def _wrong(self, key: ThreadKey) -> Plan:
         return self.random.choice((callers.simple("retry", key), callers.answer(key, self.name())))
 
     def react(self, call: Call, found: Any) -> Plan | None:
-        """What somebody does about what they see of a thread."""
+        """What somebody does about what they see of a thread, or of its mailbox."""
+        if call.verb == "mailbox":
+            found = [one for one in found if isinstance(one.value, str)]
+            chosen = self.random.choice(found) if found and self.random.random() < 0.3 else None
+            return chosen and callers.discard(call.key, chosen.value, chosen.number)
         asking = [each for each in found.interrupts if each.asks]
         if found.status == "interrupted" and asking:
             by_id = asking[0].id if self.random.random() < 0.3 else None
@@ -193,21 +222,36 @@ class People:
             return callers.simple("retry", call.key)
         return None
 
-    def care(self, info: ThreadInfo, waiting: int, now: int) -> Plan | None:
+    def care(self, info: ThreadInfo, waiting: int, now: int, unread: Any) -> Plan | None:
         """What people do about a thread at the end, so that everything can be applied.
 
-        Workers do the rest: only questions, runs that failed for good, and those of ``invoke`` that
-        nobody drives any more need somebody.
+        Workers do the rest: only questions, runs that failed for good, those of ``invoke`` that
+        nobody drives any more, and those that wait for a message need somebody. ``unread`` are the
+        messages of the thread: one that it waits for must have made it due.
         """
         if info.status == "interrupted" and info.questions:
-            return callers.answer(info.key, self.name())
+            is_left = info.wake_at is not None and info.lane and self.random.random() < 0.5
+            return None if is_left else callers.answer(info.key, self.name())
         if info.worker or info.due_at is not None:
             return None
+        if info.status == "sleeping" and info.waiting_topics:
+            topics = {topic: seen for topic, seen in info.waiting_topics if topic[:2] != "__"}
+            if not topics:
+                return None  # it waits for a child
+            if any(one.number > topics.get(one.topic, one.number) for one in unread):
+                return None if info.lane else callers.simple("retry", info.key)
+            return callers.send(info.key, self.name(), self.random.choice([*topics]), keyed=True)
         is_late = info.wake_at is None or info.wake_at <= now
         sleeps = info.status == "sleeping" and is_late and not waiting
         if info.status in ("failed", "interrupted", "running") or sleeps:
             return callers.simple("retry", info.key)
         return None
+
+    def care_for_child(self, info: ThreadInfo, parent: RunRecord | None) -> Plan | None:
+        """Answer a child, unless it was to be cancelled with its parent's run."""
+        is_asked = info.status == "interrupted" and info.questions
+        is_left = parent is not None and parent.status == "cancelled"
+        return callers.answer(info.key, self.name()) if is_asked and not is_left else None
 
     def to_ask_again(self, key: ThreadKey) -> list[Input]:
         """Some inputs whose keys are known to have started a run."""
@@ -222,14 +266,15 @@ class People:
         Some deliver what was acknowledged a second time, as queues of messages do.
         """
         call = plan.call
-        is_safe = (call.keyed and self.weights["again"] > 0) or call.verb == "answer"
-        twice = self.weights["again"] > 0 and self.random.random() < 0.3
-        is_unsure = call.outcome == "unknown" or (
-            call.verb == "answer" and call.outcome == "returned" and twice
-        )
+        is_said = call.verb == "answer" or (call.verb == "send" and call.keyed)
+        is_safe = (call.keyed and self.weights["again"] > 0) or is_said
+        twice = (self.weights["again"] > 0 or call.verb == "send") and self.random.random() < 0.3
+        is_unsure = call.outcome == "unknown" or (is_said and call.outcome == "returned" and twice)
         is_gone = any(
             deletes(each) and call.began < over(each) for each in self.history.of(call.key)
         )
         if is_unsure and is_safe and not is_gone and not call.mode.startswith("again "):
-            again = Call(call.verb, call.key, call.op, call.mode, call.keyed)
+            again = Call(
+                call.verb, call.key, call.op, call.mode, call.keyed, configured=call.configured
+            )
             self.unsure.append(Plan(again, plan.act))

@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 from milecastle import App
 from milecastle.errors import MilecastleError
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.limits import Limit
 from milecastle.stores.opening import find_store
 from tests.model import callers
@@ -35,8 +37,8 @@ from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.nursery import FileWorld
 from tests.model.people import People
 from tests.model.proxy import Proxy
-from tests.model.specification import Effect, History, judge
-from tests.model.views import look, served
+from tests.model.specification import Effect, History, judge, reverts
+from tests.model.views import look, parent_of, served, unended
 
 __all__ = ["SHARED", "Processes"]
 
@@ -139,6 +141,15 @@ class Database:
             f"postgresql://postgres@127.0.0.1:{self.proxy.port}/postgres?schema={self._schema}"
             f"&application_name={name}&options={path}&timeout=10&sslmode=disable&gssencmode=disable"
         )
+
+    def connect(self) -> Any:
+        """A caller's own connection."""
+        if self.kind == "sqlite":
+            return sqlite3.connect(f"{self.folder}/model{self._count}.db", timeout=10)
+        import psycopg
+
+        url = self.url("c0").replace(f"schema={self._schema}&", "").replace("&timeout=10", "")
+        return psycopg.connect(url)
 
     def paid(self) -> Counter[str]:
         """The payments that were committed, by place."""
@@ -286,6 +297,7 @@ class _Course:
                 "folder": str(self.folder),
                 "name": name,
                 "interval": 1,
+                "mails": self.people.mails,
                 "options": options,
             }
         )
@@ -313,7 +325,10 @@ class _Course:
         self._opened += 1
         store = find_store(self.database.url(f"c{self._opened}"))
         self._stores.append(store)
-        self._free.put({graph: app_of(graph, store) for graph in GRAPHS})
+        self._free.put({graph: self._app(graph, store) for graph in GRAPHS})
+
+    def _app(self, graph: str, store: Any) -> App[State]:
+        return app_of(graph, store, mails=self.people.mails)
 
     def make(self, plan: Plan) -> Future[None]:
         """Make a call in one of the threads of callers."""
@@ -323,14 +338,15 @@ class _Course:
         self.processes.happened[plan.call.verb] += 1
         apps = self._free.get()
         try:
-            app = apps[self.people.graphs.get(plan.call.key, GRAPHS[0])]
+            default = GRAPHS[plan.call.key.thread.startswith("child")]
+            app = apps[self.people.graphs.get(plan.call.key, default)]
             found = perform(self.history, plan, app)
         finally:
             self._free.put(apps)
         with self._lock:
             self.people.learn(plan)
-            is_state = found is not None and plan.call.verb == "state"
-            reaction = self.people.react(plan.call, found) if is_state else None
+            is_look = found is not None and plan.call.verb in ("state", "mailbox")
+            reaction = self.people.react(plan.call, found) if is_look else None
         if reaction is not None:
             self._perform(reaction)
 
@@ -481,7 +497,7 @@ class _Course:
         restore()
         with suppress(MilecastleError):
             self._open_apps()
-            app = app_of(self.people.graphs[key], self._stores[-1])
+            app = self._app(self.people.graphs[key], self._stores[-1])
             perform(self.history, callers.simple("state", key), app)
 
     def _end_workers(self) -> None:
@@ -524,7 +540,7 @@ class _Course:
         for _ in range(rounds):
             for _ in range(random.randint(3, 8)):
                 with self._lock:
-                    plan = self.people.choose()
+                    plan = self._perhaps_in_transaction(self.people.choose())
                 self._futures.append(self.make(plan))
                 time.sleep(random.choice((0.0, 0.01, 0.1)))
             self.disturb()
@@ -533,10 +549,10 @@ class _Course:
         if self._settle():
             self._ask_again()
             self._settle()
-        for key in self._keys():
+        for key in (*self._keys(), *self._children()):
             self._look_at_end(key)
         if self.history.final and random.random() < 0.25:
-            served([app_of(name, self._stores[0]) for name in GRAPHS], self.history.final)
+            served([self._app(name, self._stores[0]) for name in GRAPHS], self.history.final)
         if self.kind == "shards" and random.random() < 0.2:
             self._restore(random.choice(self.people.threads))
         self._read_logs()
@@ -560,12 +576,27 @@ class _Course:
         probes = {call.key for call in self.history.calls if call.key.tenant == "probe"}
         return [*self.people.threads, *sorted(probes)]
 
+    def _perhaps_in_transaction(self, plan: Plan) -> Plan:
+        is_possible = plan.call.verb == "send" or plan.call.mode == "reject"
+        if self.kind == "shards" or not is_possible or self.random.random() < 0.5:
+            return plan
+        commits = self.random.random() < 0.7
+        return callers.in_transaction(plan, self.database.connect, commits=commits)
+
     def _wait(self) -> None:
         for future in self._futures:
             future.result(60)
         self._futures.clear()
+        until = time.monotonic() + PATIENCE
         while self.people.unsure:
-            self.make(self.people.unsure.pop()).result(60)
+            plan = self.people.unsure.pop()
+            self.make(plan).result(60)
+            if plan.call.outcome == "unknown":
+                time.sleep(0.05)
+            if time.monotonic() > until:
+                said = f"{plan.call} was sent again for {PATIENCE} seconds: {plan.call.error}"
+                self.history.wrong.append(said)
+                self.people.unsure.clear()
 
     def _settle(self) -> bool:
         """Wait until nothing is left to run, or nothing changes for long."""
@@ -576,6 +607,7 @@ class _Course:
             self.supervise()
             with suppress(MilecastleError):
                 left = [text for key in self._keys() if (text := self._unfinished(key))]
+                left += [text for key in self._children() if (text := self._unended(key))]
                 if not left:
                     return True
             if left != before:
@@ -590,8 +622,9 @@ class _Course:
         info = store.thread(key)
         if info is None:
             return ""
-        waiting = len(store.inputs(key))
-        plan = self.people.care(info, waiting, store.now())
+        waiting = len(waiting_inputs(store, key))
+        unread = store.mailbox.unread(key) if info.waiting_topics else ()
+        plan = self.people.care(info, waiting, store.now(), unread)
         if plan is not None:
             self._futures.append(self.make(plan))
         is_over = info.status in ("completed", "cancelled") and not waiting
@@ -600,6 +633,19 @@ class _Course:
         return (
             f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
         )
+
+    def _children(self) -> Iterable[ThreadKey]:
+        return History(calls=self.history.calls, effects=self._effects()).children()
+
+    def _unended(self, key: ThreadKey) -> str:
+        store: Any = self._stores[0]
+        info = store.thread(key)
+        if info is None:
+            return ""
+        plan = self.people.care_for_child(info, parent_of(store, info))
+        if plan is not None:
+            self._futures.append(self.make(plan))
+        return unended(info)
 
     def _ask_again(self) -> None:
         for key in self.people.threads:
@@ -611,9 +657,11 @@ class _Course:
         store: Any = self._stores[0]
         if store.thread(key) is None:
             return
-        app = app_of(self.people.graphs.get(key, GRAPHS[0]), store)
+        default = GRAPHS[key.thread.startswith("child")]
+        app = self._app(self.people.graphs.get(key, default), store)
+        reverted = any(map(reverts, self.history.of(key)))
         try:
-            self.history.final[key] = look(app, store, key)
+            self.history.final[key] = look(app, store, key, reverted=reverted)
         except MilecastleError as error:
             self.history.wrong.append(f"{key.thread} cannot be read: {error}")
 

@@ -22,6 +22,7 @@ from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
+from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
@@ -31,13 +32,13 @@ from tests.model import callers
 from tests.model.callers import Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.people import People
-from tests.model.specification import History, judge
-from tests.model.views import look, served
+from tests.model.specification import History, judge, reverts
+from tests.model.views import look, parent_of, served, unended
 from tests.simulation.fleet.course import SILENT, Course
-from tests.simulation.fleet.processes import Process
+from tests.simulation.fleet.processes import Connection, Process
 from tests.simulation.fleet.simulate import surroundings
 from tests.simulation.fleet.timeline import SECOND, Timeline
-from tests.simulation.fleet.virtual_loop import Dead, current_actor
+from tests.simulation.fleet.virtual_loop import Dead, current_actor, is_held_up
 
 __all__ = ["ModelCourse", "report", "run", "shrunk"]
 
@@ -49,12 +50,16 @@ _PATIENCE = 400
 """For how many virtual seconds after the last fault inputs may take to be applied."""
 
 
-@lru_cache(maxsize=8)
-def _apps(interval: int, *, lingers: bool = False, ticks: bool = False) -> dict[str, App[State]]:
-    found = {name: app_of(name, MemoryStore(), interval, lingers=lingers) for name in GRAPHS}
+@lru_cache(maxsize=12)
+def _apps(
+    interval: int, *, lingers: bool = False, ticks: bool = False, mails: bool = False
+) -> dict[str, App[State]]:
+    found = {
+        name: app_of(name, MemoryStore(), interval, lingers=lingers, mails=mails) for name in GRAPHS
+    }
     if ticks:
         period = timedelta(seconds=PERIOD)
-        found["one"] = app_of("one", MemoryStore(), interval, period=period)
+        found["one"] = app_of("one", MemoryStore(), interval, period=period, mails=mails)
     return found
 
 
@@ -63,9 +68,10 @@ class Watched:
 
     writer: Any = None
 
-    def __init__(self, store: Any, wrong: list[str], now: Callable[[], int]) -> None:
+    def __init__(self, store: Any, history: History, now: Callable[[], int]) -> None:
         self._store = store
-        self._wrong = wrong
+        self._history = history
+        self._wrong = history.wrong
         self._now = now
         self._claims: list[tuple[int, str, str]] = []
         self._set: dict[tuple[str, str], int] = {}
@@ -77,6 +83,13 @@ class Watched:
         """A rate holds from now on."""
         self._set[limit.graph, limit.tenant] = self._now()
         self._store.set_limit(limit)
+
+    def commit(self, batch: Batch) -> None:
+        """Note which runs are no longer waiting."""
+        self._store.commit(batch)
+        for run in batch.runs:
+            if run.status == "running":
+                self._history.note("taken", run.run_id)
 
     def claim(self, *given: Any, **named: Any) -> Sequence[ThreadInfo]:
         """Claim, and compare what has a worker then with the limits."""
@@ -121,7 +134,50 @@ class _Ledger:
         """The simulator's own checks are not needed here."""
 
 
-class Working(Process):
+class Mails:
+    """What a process sees of the mailboxes: each call passes its connection."""
+
+    prefix = "mailbox"
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._connection.call, f"{self.prefix}.{name}")
+
+
+class Tags(Mails):
+    """What a process sees of the tags."""
+
+    prefix = "tags"
+
+
+class MailConnection(Connection):
+    """A connection to a store with mailboxes and tags."""
+
+    @property
+    def mailbox(self) -> Any:
+        return Mails(self)
+
+    @property
+    def tags(self) -> Any:
+        return Tags(self)
+
+    def _perform(self, name: str, given: Any, named: Any) -> Any:
+        part, _, verb = name.partition(".")
+        if not verb:
+            return super()._perform(name, given, named)
+        found = getattr(getattr(self.process.course.claims, part), verb)(*given, **named)
+        if verb == "send":
+            self.process.course.ring()
+        return found
+
+
+class Mailing(Process):
+    connects = MailConnection
+
+
+class Working(Mailing):
     """A process with a worker."""
 
     def __init__(self, course: Course, name: str) -> None:
@@ -149,7 +205,6 @@ class ModelCourse(Course):
         self.timeline = Timeline(random)
         self.history = History(clock=lambda: self.timeline.now)
         self.interval = random.choice((1, 1, 2, 3))
-        self.apps = _apps(self.interval)
         self.wrong = self.history.wrong
         self.happened: Counter[str] = Counter()
         self.back = 0
@@ -171,10 +226,11 @@ class ModelCourse(Course):
         self._running = {}
         self._options = _options(random, random.choice((1, 3, 20)))
         self.people = People(random, self.history)
+        self.apps = _apps(self.interval, mails=self.people.mails)
         self.length = (3, 8) if self.people.hurry else (5, 15)
         self.ticks = random.random() < 0.08
         if self.ticks:
-            self.apps = _apps(self.interval, ticks=True)
+            self.apps = _apps(self.interval, ticks=True, mails=self.people.mails)
         elif random.random() < 0.08:
             self._crowd(random)
         self.failed: Counter[str] = Counter()
@@ -184,7 +240,7 @@ class ModelCourse(Course):
         self.recorded: dict[str, tuple[Any, int]] = {}
         with self.clocks():
             self.opened = self._open(folder)
-        watched: Any = Watched(self.opened, self.wrong, lambda: self.timeline.now)
+        watched: Any = Watched(self.opened, self.history, lambda: self.timeline.now)
         self.claims = self.store = watched
         self.direct = {name: with_store(app, watched) for name, app in self.apps.items()}
 
@@ -196,6 +252,7 @@ class ModelCourse(Course):
                 where = f"milecastle.ports.claims.{name}"
                 patches.enter_context(patch(where, getattr(self, name), create=True))
             patches.enter_context(patch("milecastle.fleet.schedules.sleep"))
+            patches.enter_context(patch("milecastle.drivers.chunks.Timer"))  # chunks wait for more
             if "linger" in self.people.acts:
                 found = "milecastle.app.runs.ownership.find_owner"
                 patches.enter_context(patch(found, return_value=_ELSEWHERE))
@@ -310,8 +367,9 @@ class ModelCourse(Course):
     def make(self, plan: Plan) -> None:
         """Make a call in a process of its own, and what follows from it."""
         self.happened[plan.call.verb] += 1
-        process = Process(self, "caller")
-        app = self.apps[self.people.graphs.get(plan.call.key, GRAPHS[0])]
+        process = Mailing(self, "caller")
+        default = GRAPHS[plan.call.key.thread.startswith("child")]
+        app = self.apps[self.people.graphs.get(plan.call.key, default)]
         own = with_store(app, process.connection, clock=process.clock)
         try:
             found = perform(self.history, plan, own)
@@ -320,7 +378,7 @@ class ModelCourse(Course):
             self.happened["dead callers"] += 1
             found = None
         self.people.learn(plan)
-        if found is not None and plan.call.verb == "state":
+        if found is not None and plan.call.verb in ("state", "mailbox"):
             reaction = self.people.react(plan.call, found)
             if reaction is not None:
                 self.make(reaction)
@@ -351,7 +409,8 @@ class ModelCourse(Course):
         worker, lately = self._running[process], self.timeline.now - 10 * SECOND
         fine = not process.is_dead and process.disturbed_at < lately and not worker.is_draining
         free = worker.running < self._options.concurrency
-        return fine and free and process.began < lately and process.loop.blocked_until < lately
+        able = process.began < lately and process.loop.blocked_until < lately
+        return fine and free and able and not is_held_up(process)
 
     # ---- the end
 
@@ -368,7 +427,7 @@ class ModelCourse(Course):
             for key in people.threads:
                 self._ask_again(key)
             self._settle()
-        for key in people.threads:
+        for key in (*people.threads, *self.history.children()):
             self._look_at_end(key)
         if self.ticks:
             self._check_ticks()
@@ -379,16 +438,18 @@ class ModelCourse(Course):
     def _check_ticks(self) -> None:
         """Every tick of the schedule was fired, in a thread of its own, and applied once."""
         logs: list[list[str]] = []
-        fired, times = Counter[str](), list[int]()
-        for _ in range(10):  # a worker may have to catch up with many
+        fired, times, late = Counter[str](), list[int](), list[int]()
+        for _ in range(10):  # a worker may have to catch up with many, one at a time
             self.timeline.run(self.timeline.now + 10 * PERIOD * SECOND)
             logs = self._ticked()
             fired = Counter(op for log in logs for op in log)
             times = sorted(int(op.split()[1]) for op in fired)
-            if times and times[-1] >= self.opened.now() // SECOND - 10 * PERIOD:
+            late.append(self.opened.now() // SECOND - max(times, default=0))
+            if late[-1] <= 10 * PERIOD:
                 break
         else:
-            self.wrong.append(f"the schedule stopped: {len(times)} fired")
+            if late[-1] >= late[0]:
+                self.wrong.append(f"the schedule stopped: {len(times)} fired")
         if any(count > 1 for count in fired.values()) or any(len(log) != 1 for log in logs):
             self.wrong.append("a tick of the schedule was fired twice")
         if holes := [b - a for a, b in pairwise(times) if b - a != PERIOD]:
@@ -410,6 +471,7 @@ class ModelCourse(Course):
             if self.people.unsure and self.random.random() < 0.5:
                 self.make(self.people.unsure.pop(0))
             left = [text for key in self.people.threads if (text := self._unfinished(key))]
+            left += [text for key in self.history.children() if (text := self._unended(key))]
             if not left and second > 2 and not self.people.unsure:
                 return True
         self.wrong += [f"a thread is stuck: {text}" for text in left]
@@ -420,8 +482,9 @@ class ModelCourse(Course):
         info = self.claims.thread(key)
         if info is None:
             return ""
-        waiting = len(self.claims.inputs(key))
-        plan = self.people.care(info, waiting, self.timeline.now)
+        waiting = len(waiting_inputs(self.claims, key))
+        unread = self.opened.mailbox.unread(key) if info.waiting_topics else ()
+        plan = self.people.care(info, waiting, self.timeline.now, unread)
         if plan is not None:
             self.make(plan)
         is_over = info.status in ("completed", "cancelled") and not waiting
@@ -431,6 +494,16 @@ class ModelCourse(Course):
             f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
         )
 
+    def _unended(self, key: ThreadKey) -> str:
+        """Care for a child; why it has not ended, or has not told its parent."""
+        info = self.claims.thread(key)
+        if info is None:
+            return ""
+        plan = self.people.care_for_child(info, parent_of(self.claims, info))
+        if plan is not None:
+            self.make(plan)
+        return unended(info)
+
     def _ask_again(self, key: ThreadKey) -> None:
         """Every key again, in a mode: it names the same run, and nothing runs."""
         for op in self.people.to_ask_again(key):
@@ -439,9 +512,10 @@ class ModelCourse(Course):
     def _look_at_end(self, key: ThreadKey) -> None:
         if self.claims.thread(key) is None:
             return
-        app = self.direct[self.people.graphs[key]]
+        app = self.direct[self.people.graphs.get(key, GRAPHS[1])]
         try:
-            self.history.final[key] = look(app, self.claims, key)
+            reverted = any(map(reverts, self.history.of(key)))
+            self.history.final[key] = look(app, self.claims, key, reverted=reverted)
         except MilecastleError as error:
             self.wrong.append(f"{key.thread} cannot be read: {type(error).__name__}: {error}")
 

@@ -26,7 +26,7 @@ Outcome = Literal["open", "returned", "refused", "unknown"]
 
 
 class Call(msgspec.Struct, eq=False):
-    """A call of the public interface. ``op`` is the operation or the answer that it brings.
+    """A call of the public interface. ``op`` is the input, answer or message that it is about.
 
     ``began`` and ``ended`` order it among all calls and effects; ``wall`` is when it began, in
     microseconds on the store's clock.
@@ -46,6 +46,8 @@ class Call(msgspec.Struct, eq=False):
     status: str = ""
     found: Any = None
     error: str = ""
+    configured: bool = False
+    applied: tuple[str, ...] = ()
 
     @property
     def may_count(self) -> bool:
@@ -71,13 +73,21 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A thread at the end of a history, in every view."""
+    """A thread at the end of a history, in every view.
+
+    ``applied`` are the messages in its state, ``ever`` those in any of its checkpoints. Those that
+    parallel tasks received end with ``*``; ``mixed`` are their records of another message.
+    """
 
     log: Sequence[str]
     heard: Sequence[str]
     runs: Sequence[RunRecord]
     waiting: Sequence[str]
     statuses: Mapping[str, str]
+    applied: Sequence[str] = ()
+    ever: Sequence[str] = ()
+    mixed: Sequence[str] = ()
+    unread: Sequence[str] = ()
 
 
 class History(msgspec.Struct):
@@ -115,6 +125,16 @@ class History(msgspec.Struct):
         """Note what a node did."""
         self.effects.append(Effect(self.tick(), what, place, excused, self.clock()))
 
+    def children(self) -> dict[ThreadKey, str]:
+        """The threads that nodes started: each with the place of its start."""
+        inputs = {call.op: call.key for call in self.calls if is_input(call)}
+        found: dict[ThreadKey, str] = {}
+        for effect in self.effects:
+            if effect.what in ("spawned", "left"):
+                place, _, child = effect.place.partition("=")
+                found[ThreadKey(inputs[place.partition("/")[0]].tenant, child)] = place
+        return found
+
     def in_milliseconds(self) -> list[Call]:
         """The calls, with times since the first: for histories in nanoseconds."""
         start = self.calls[0].began if self.calls else 0
@@ -151,6 +171,11 @@ def is_input(call: Call) -> bool:
 def cancels(call: Call) -> bool:
     """Whether a call cancels a run on purpose, and perhaps the input of another caller."""
     return call.verb in ("cancel", "bulk cancel") or (is_input(call) and call.mode == "cancel")
+
+
+def reverts(call: Call) -> bool:
+    """Whether a run may have been started from the state before another."""
+    return cancels(call) or (is_input(call) and call.mode.endswith("cancel"))
 
 
 def deletes(call: Call) -> bool:
@@ -192,7 +217,9 @@ def acknowledged_inputs_are_applied_once(history: History) -> Iterator[str]:
     cancelled: Counter[ThreadKey] = Counter()
     for (key, op), calls in by_operation(history).items():
         thread = history.final.get(key)
-        acknowledged = [call for call in calls if call.outcome == "returned"]
+        acknowledged = [  # not by a call whose caller was told of a failed run
+            call for call in calls if call.outcome == "returned" and call.status != "failed"
+        ]
         if thread is not None and op in thread.log:
             if not any(call.may_count for call in calls):
                 yield f"input {op} of {key.thread} was refused, and was applied"
@@ -220,13 +247,18 @@ def _endings(seen: Seen | None, acknowledged: Sequence[Call]) -> set[str]:
 def _deleted(
     history: History, key: ThreadKey, op: str, acknowledged: Sequence[Call]
 ) -> Iterator[str]:
-    """Its run is gone: it had been applied, or began, or was cancelled, before a deletion."""
+    """Its run is gone: it had been applied, or began, or was cancelled, before a deletion.
+
+    It began when a worker had committed that it runs: from then on it does not wait, and a thread
+    that no living process drives may be deleted, even before a node was called.
+    """
     since = min(call.began for call in acknowledged)
     deletions = [call for call in history.of(key) if deletes(call) and over(call) > since]
     if not deletions:
         yield f"input {op} of {key.thread} was acknowledged, and its run is gone"
         return
-    began = any(effect.place == op for effect in history.effects)
+    places = {op, *(call.run_id for call in acknowledged)}
+    began = any(effect.place in places for effect in history.effects)
     if not began and not any(cancels(call) and over(call) > since for call in history.of(key)):
         yield f"input {op} of {key.thread} waited, and was lost by a deletion"
 
@@ -342,6 +374,151 @@ def an_answer_is_heard_once(history: History) -> Iterator[str]:
         if not is_moot and call.op not in history.final[call.key].heard:
             yield f"answer {call.op} in {call.key.thread} was acknowledged, and no question took it"
 
+    for call in history.calls:
+        tells = any(
+            each.op == call.op and each.may_count for each in history.calls if each is not call
+        )
+        is_no = call.verb == "answer" and call.outcome == "refused" and not tells
+        if is_no and call.key in history.final and call.op in history.final[call.key].heard:
+            yield f"answer {call.op} in {call.key.thread} was refused, and a question took it"
+
+
+def a_question_is_decided_once(history: History) -> Iterator[str]:
+    """By an answer or by its deadline, and every attempt of the node gets the same."""
+    known: dict[str, tuple[str, int]] = {}
+    for effect in history.effects:
+        if effect.what == "decided":
+            place, _, said = effect.place.partition("=")
+            before, since = known.setdefault(place, (said, effect.time))
+            if said != before and not _was_deleted(history, place, since):
+                yield f"the question at {place} was decided twice: {before!r} and {said!r}"
+
+
+def config_is_the_submitted_one(history: History) -> Iterator[str]:
+    """That of the input, or of an earlier one in its thread; a child has that of its parent."""
+    calls = {call.op: call for call in history.calls if is_input(call)}
+    for effect in history.effects:
+        if effect.what == "config":
+            place, _, found = effect.place.partition("=")
+            op = place.partition("/")[0]
+            call, other = calls.get(op), calls.get(found)
+            if call is not None and call.configured and found != op:
+                yield f"input {op} has the config of {found or 'nobody'}"
+            elif found and (call is None or other is None or other.key != call.key):
+                yield f"input {op} has the config of {found}, of another thread"
+
+
+# ---- messages
+
+
+def messages_are_applied_once(history: History) -> Iterator[str]:
+    """An acknowledged message is applied, discarded or unread: one of them.
+
+    So is one that a node sent. None of them after a refusal; unless the thread was deleted. What a
+    parallel task has made of a message stays, if that is discarded before the step ends.
+    """
+    for key, seen in history.final.items():
+        for name, count in Counter(map(_bare, (*seen.applied, *seen.unread))).items():
+            if count > 1:
+                yield f"message {name} in {key.thread} was applied {count} times, or is unread too"
+    for (key, name), calls in _by_message(history).items():
+        thread = history.final.get(key)
+        there = (*thread.ever, *thread.unread) if thread else ()
+        is_there = name in map(_bare, there)
+        discards = [each for each in history.of(key, "discard") if each.op == name]
+        gone = [each for each in discards if each.outcome == "returned" and each.found]
+        if name in there and gone:
+            yield f"message {name} in {key.thread} was discarded, and is there"
+        if is_there and not any(call.may_count for call in calls):
+            yield f"message {name} in {key.thread} was refused, and is there"
+        is_known = any(call.outcome == "returned" for call in calls)
+        is_gone = gone or any(each.outcome != "returned" for each in discards)
+        if is_known and not is_there and not is_gone:
+            since = min(call.began for call in calls)
+            if not any(deletes(each) and over(each) > since for each in history.of(key)):
+                yield f"message {name} in {key.thread} was acknowledged, and is gone"
+
+
+def _bare(name: str) -> str:
+    return name.removesuffix("*")
+
+
+def _by_message(history: History) -> dict[tuple[ThreadKey, str], list[Call]]:
+    """The calls that brought each message. One from a node was acknowledged to it."""
+    found: dict[tuple[ThreadKey, str], list[Call]] = defaultdict(list)
+    for call in history.calls:
+        if call.verb == "send":
+            found[call.key, call.op].append(call)
+    inputs = {call.op: call.key for call in history.calls if is_input(call)}
+    for effect in history.effects:
+        if effect.what == "told":
+            key, time = inputs[effect.place.partition("/")[0]], effect.time
+            told = Call("send", key, effect.place, "b", True, began=time, outcome="returned")
+            found[key, effect.place].append(told)
+    return found
+
+
+def a_key_identifies_one_message(history: History) -> Iterator[str]:
+    """One number, which one call was the first to get, as long as the thread exists."""
+    for (key, name), calls in _by_message(history).items():
+        told = [call for call in calls if call.found is not None]
+        if any(deletes(each) for each in history.of(key)):
+            continue
+        if len({call.found[0] for call in told}) > 1 or sum(not c.found[1] for c in told) > 1:
+            yield f"the key of message {name} in {key.thread} names {len(told)} messages"
+        if told and all(call.found[1] for call in told) and len(told) == len(calls):
+            yield f"message {name} in {key.thread} was said to be known, and was new"
+
+
+def messages_keep_their_order(history: History) -> Iterator[str]:
+    """Of one topic, those acknowledged before another was sent are applied before it."""
+    sent = _by_message(history)
+    for key, seen in history.final.items():
+        if any(deletes(each) or reverts(each) for each in history.of(key)):
+            continue
+        latest: dict[str, tuple[int, str]] = {}
+        for name in seen.applied:
+            calls = sent.get((key, name))
+            if not calls or "/" in name:  # a pair has no order, and nodes send at any time
+                continue
+            topic, began = calls[0].mode, min(call.began for call in calls)
+            ended = min((c.ended for c in calls if c.outcome == "returned"), default=1 << 62)
+            since, other = latest.get(topic, (0, ""))
+            if ended < since:
+                yield f"message {name} of {key.thread} was applied after {other}, sent later"
+            latest[topic] = max(latest.get(topic, (0, "")), (began, name))
+
+
+def a_record_stays_with_its_message(history: History) -> Iterator[str]:
+    """A task that runs again receives what its record is about, if that was not discarded."""
+    for key, seen in history.final.items():
+        discarded = {each.op for each in history.of(key, "discard")}
+        for pair in seen.mixed:
+            if pair.split()[0] not in discarded:
+                yield f"a task of {key.thread} has the record of another message: {pair}"
+
+
+def a_mailbox_agrees_with_the_state(history: History) -> Iterator[str]:
+    """A message is unread until it is applied or discarded, and never again."""
+    sent = _by_message(history)
+    for call in history.calls:
+        if call.verb != "mailbox" or call.outcome != "returned":
+            continue
+        if any(deletes(each) or reverts(each) for each in history.of(call.key)):
+            continue
+        for look in history.of(call.key, "state"):
+            if look.outcome != "returned":
+                continue
+            applied = set(map(_bare, look.applied))
+            if look.ended < call.began and (both := applied & {*call.found}):
+                yield f"{call.key.thread} shows {', '.join(sorted(both))} applied, then unread"
+            for (key, name), calls in sent.items() if look.began > call.ended else ():
+                is_sent = any(one.ended < call.began for one in calls if one.found is not None)
+                discards = any(each.op == name for each in history.of(key, "discard"))
+                is_seen = discards or name in applied or name in call.found
+                if key == call.key and is_sent and not is_seen:
+                    yield f"{key.thread} shows message {name} neither unread nor applied"
+
 
 # ---- recorded calls
 
@@ -379,6 +556,56 @@ def a_living_worker_keeps_its_run(history: History) -> Iterator[str]:
             if effect.place in started and not effect.excused:
                 yield f"the node at {effect.place} was started again, and nothing had happened"
             started.add(effect.place)
+
+
+# ---- children, and what nodes emit
+
+
+def a_child_is_started_once(history: History) -> Iterator[str]:
+    """A node that runs again finds it, and its end is told as it was; unless it was deleted."""
+    known: dict[tuple[str, str], tuple[str, int]] = {}
+    places = {key.thread: place for key, place in history.children().items()}
+    left = {effect.place for effect in history.effects if effect.what == "left"}
+    for effect in history.effects:
+        if effect.what in ("spawned", "left", "joined"):
+            place, _, said = effect.place.rpartition("=")
+            before, since = known.setdefault((effect.what, place), (said, effect.time))
+            if said != before and not _was_deleted(history, places.get(place, place), since):
+                yield f"a node has {effect.what} {place} twice: {before}, {said}"
+    for key, place in history.children().items():
+        calls = [each for each in history.of(key) if each.key.thread == "*"]
+        seen, ended = history.final.get(key), known.get(("joined", key.thread), ("", 0))[0]
+        if seen is None:
+            if not any(map(deletes, calls)):
+                yield f"child {key.thread} of {place} is gone"
+            continue
+        statuses = {run.status for run in seen.runs}
+        if ended and ended not in statuses and not any(map(deletes, calls)):
+            yield f"child {key.thread} was joined as {ended}, and is {', '.join(statuses)}"
+        if seen.statuses["state"] == "completed" and list(seen.log) != [place]:
+            yield f"child {key.thread} has completed, and applied {', '.join(seen.log)}"
+        parents = {call.key for call in history.calls if call.op == place.partition("/")[0]}
+        stays = f"{place}={key.thread}" in left
+        causes = [*calls, *(one for parent in parents for one in history.of(parent) if not stays)]
+        if "cancelled" in statuses and not any(map(cancels, causes)):
+            yield f"child {key.thread} was cancelled by nobody"
+
+
+def emitted_values_are_whole(history: History) -> Iterator[str]:
+    """Those of an attempt are read in their order from the first on, and stay where they are."""
+    known: dict[tuple[ThreadKey, int, int], Any] = {}
+    for call in history.calls:
+        if call.verb != "emitted" or call.outcome != "returned":
+            continue
+        if any(map(deletes, history.of(call.key))):
+            continue
+        due = 0
+        for number, (seq, attempt, offset, begins, (place, value)) in enumerate(call.found):
+            due = 0 if begins else due + 1
+            if (offset, value) != (number, due):
+                yield f"{call.key.thread} shows value {value} of {place} at {offset}, not {due}"
+            if known.setdefault((call.key, seq, offset), (attempt, value)) != (attempt, value):
+                yield f"{call.key.thread} shows another value of {place} at {offset} than before"
 
 
 # ---- views
@@ -430,8 +657,17 @@ RULES: Sequence[Callable[[History], Iterator[str]]] = (
     an_input_can_always_wait,
     nothing_is_early,
     an_answer_is_heard_once,
+    a_question_is_decided_once,
+    config_is_the_submitted_one,
+    messages_are_applied_once,
+    a_key_identifies_one_message,
+    messages_keep_their_order,
+    a_record_stays_with_its_message,
+    a_mailbox_agrees_with_the_state,
     a_recorded_call_is_not_repeated,
     a_living_worker_keeps_its_run,
+    a_child_is_started_once,
+    emitted_values_are_whole,
     views_agree,
     applied_inputs_stay_applied,
 )

@@ -15,20 +15,22 @@ from typing import Any
 
 import pytest
 
+from milecastle.app.runs import cancelling
+from milecastle.engine.received import Received
+from milecastle.engine.task_port import RunTaskPort
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
-from milecastle.ports.claims import WaitingInput
 from milecastle.ports.limits import Rooms
+from milecastle.ports.mailbox import INPUTS, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.memory.messages import Messages
+from milecastle.stores.memory.store import MemoryMailbox
 from tests.model.__main__ import main
 from tests.model.claiming import claim_history
 from tests.model.processes import Processes
 from tests.model.simulated import report, run, shrunk
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 from tests.seeds import seeds
-
-pytestmark = pytest.mark.no_cover
 
 SIMULATED = 200
 PARTS = 2
@@ -117,46 +119,53 @@ def found(text: str) -> None:
     raise AssertionError(f"{PATIENCE} histories did not show that {text}")
 
 
-def changed(monkeypatch: pytest.MonkeyPatch, name: str, cheat: Callable[..., Any]) -> None:
+def changed(
+    monkeypatch: pytest.MonkeyPatch, name: str, cheat: Callable[..., Any], of: type = MemoryStore
+) -> None:
     """Replace a method of the store by one that is given the honest one first."""
-    honest = getattr(MemoryStore, name)
+    honest = getattr(of, name)
 
-    def method(self: MemoryStore, *given: Any, **named: Any) -> Any:
+    def method(self: object, *given: Any, **named: Any) -> Any:
         return cheat(partial(honest, self), *given, **named)
 
-    monkeypatch.setattr(MemoryStore, name, method)
+    monkeypatch.setattr(of, name, method)
 
 
 def test_a_store_that_loses_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def enqueue(honest: Any, record: RunRecord, *given: Any, **named: Any) -> str:
-        loses = record.run_id[-1] in "5d"
-        return record.run_id if loses else honest(record, *given, **named)
+    def send(honest: Any, key: ThreadKey, topic: str, mark: str, *given: Any) -> Sent:
+        if topic == INPUTS and mark[-1] in "5d":
+            return Sent(number=1, reused=False, status="queued")
+        sent: Sent = honest(key, topic, mark, *given)
+        return sent
 
-    changed(monkeypatch, "enqueue", enqueue)
+    changed(monkeypatch, "send", send, MemoryMailbox)
     found("was acknowledged, and its run is gone")
 
 
 def test_a_store_that_doubles_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     import msgspec.structs
 
-    def enqueue(honest: Any, record: RunRecord, mark: str, payload: bytes, **named: Any) -> str:
-        run_id: str = honest(record, mark, payload, **named)
-        if run_id == record.run_id and record.run_id[-1] in "159d":
-            twin = msgspec.structs.replace(record, run_id=f"{record.run_id}-again")
-            honest(twin, f"{mark}-again", payload)
-        return run_id
+    def send(honest: Any, key: ThreadKey, topic: str, mark: str, *given: Any) -> Sent:
+        sent: Sent = honest(key, topic, mark, *given)
+        if topic == INPUTS and sent.number and mark[-1] in "159d":
+            payload, graph, run = given
+            twin = msgspec.structs.replace(run.record, run_id=f"{mark}-again")
+            honest(key, topic, twin.run_id, payload, graph, NewRun(record=twin))
+        return sent
 
-    changed(monkeypatch, "enqueue", enqueue)
+    changed(monkeypatch, "send", send, MemoryMailbox)
     found("was applied 2 times")
 
 
 def test_a_store_that_starts_the_last_input_first_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def inputs(honest: Any, key: ThreadKey, *, limit: int | None = None) -> list[WaitingInput]:
-        return list(honest(key))[::-1][:limit]
+    def unread(honest: Any, key: ThreadKey, **how: Any) -> list[StoredMessage]:
+        limit = how.pop("limit", None) if how.get("topic") == INPUTS else None
+        found = list(honest(key, **how))
+        return found[::-1][:limit] if how.get("topic") == INPUTS else found
 
-    changed(monkeypatch, "inputs", inputs)
+    changed(monkeypatch, "unread", unread, MemoryMailbox)
     found("sent later")
 
 
@@ -184,4 +193,77 @@ def test_a_fleet_without_a_reconciler_is_found(monkeypatch: pytest.MonkeyPatch) 
         return 0
 
     changed(monkeypatch, "reclaim", reclaim)
+    found("a thread is stuck")
+
+
+def test_messages_consumed_on_receipt_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec.structs
+
+    def commit(honest: Any, batch: Batch) -> None:
+        honest(msgspec.structs.replace(batch, consumes=()))
+
+    def unread(honest: Any, key: ThreadKey, **named: Any) -> Any:
+        found = honest(key, **named)
+        if named.get("limit") == 16:  # a run reads what its tasks receive
+            mailbox: MemoryMailbox = honest.args[0]
+            for message in found:
+                mailbox.discard(key, message.number)
+        return found
+
+    changed(monkeypatch, "commit", commit)
+    changed(monkeypatch, "unread", unread, MemoryMailbox)
+    found("was acknowledged, and is gone")
+
+
+def test_a_mailbox_that_forgets_a_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(honest: Any, mark: str) -> int | None:
+        return None
+
+    changed(monkeypatch, "find", find, Messages)
+    found("was applied 2 times, or is unread too")
+
+
+def test_a_message_that_wakes_no_thread_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wake(honest: Any, *given: Any) -> None:
+        return None
+
+    changed(monkeypatch, "_wake", wake, MemoryMailbox)
+    found("a thread is stuck")
+
+
+def test_records_that_do_not_reserve_their_messages_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def recorded(honest: Any, task: str) -> list[int]:
+        return []
+
+    changed(monkeypatch, "recorded", recorded, Received)
+    found("has the record of another message")
+
+
+def test_a_worker_that_loses_the_config_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec.structs
+
+    def init(honest: Any, *given: Any) -> None:
+        honest(*given)
+        port: RunTaskPort = honest.args[0]
+        port.run = msgspec.structs.replace(port.run, config=None)
+
+    changed(monkeypatch, "__init__", init, RunTaskPort)
+    found("has the config of nobody")
+
+
+def test_a_parent_that_forgets_its_children_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cancel(*given: Any) -> None:
+        return None
+
+    monkeypatch.setattr(cancelling, "cancel_spawned", cancel)
+    found("a thread is stuck: child")
+
+
+def test_an_end_that_its_parent_is_not_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notify(*given: Any) -> None:
+        return None
+
+    monkeypatch.setattr(cancelling, "notify_parent", notify)
     found("a thread is stuck")

@@ -9,33 +9,59 @@ from typing import Any
 from urllib.parse import quote
 
 from milecastle import App
+from milecastle.model.children import Parent
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.claims import waiting_inputs
 from milecastle.server import asgi
 from milecastle.server.identity import Identity
+from tests.model.callers import applied, names_of
 from tests.model.graphs import State
 from tests.model.specification import Seen
 
-__all__ = ["look", "served"]
+__all__ = ["look", "parent_of", "served", "unended"]
 
 
-def look(app: App[State], store: Any, key: ThreadKey) -> Seen:
-    """A thread as the library shows it."""
+def look(app: App[State], store: Any, key: ThreadKey, *, reverted: bool) -> Seen:
+    """A thread as the library shows it; ``reverted`` if a run may have been taken back."""
     found = app.state(key)
     info = store.thread(key)
     listed = {one.key: one.status for one in app.threads(tenant=key.tenant)}
     runs = list(store.runs(key))
     named = {run.run_id: run.status for run in runs}
+    seqs = [each.seq for each in app.history(key)] if reverted else []
+    states = [found.state, *(app.state(key, seq).state for seq in seqs)]
     return Seen(
         log=found.state.get("log", []),
         heard=found.state.get("heard", []),
+        mixed=found.state.get("mixed", []),
+        applied=applied(found.state),
+        ever=tuple(name for state in states for name in applied(state)),
+        unread=names_of(app.mailbox(key)),
         runs=runs,
-        waiting=[one.run_id for one in store.inputs(key)],
+        waiting=[one.mark for one in waiting_inputs(store, key)],
         statuses={
             "state": found.status,
             "threads": listed.get(key, "missing"),
             "runs": named.get(info.run_id, "missing"),
         },
     )
+
+
+def parent_of(store: Any, info: ThreadInfo) -> RunRecord | None:
+    """The run that started a child, if a cancellation of it cancels the child."""
+    found = Parent.of(store.run(info.key, info.run_id))
+    if found is None or found.stays:
+        return None
+    record: RunRecord | None = store.run(ThreadKey(info.key.tenant, found.thread), found.run_id)
+    return record
+
+
+def unended(info: ThreadInfo) -> str:
+    """Why a child has not ended, or has not told its parent; empty if it has."""
+    is_over = info.status in ("completed", "cancelled", "failed")
+    is_quiet = info.due_at is None and not info.worker
+    return "" if is_over and is_quiet else f"{info.key.thread} {info.status}, due {info.due_at}"
 
 
 def served(apps: Sequence[App[State]], seen: dict[ThreadKey, Seen]) -> None:

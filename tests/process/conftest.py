@@ -1,4 +1,4 @@
-"""What tests of shards get, unless they have their own: a new map of three databases."""
+"""What tests get, unless they have their own: a store that processes share, or a map of shards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from milecastle.stores.sharded import ShardedStore
+from tests.every_store import POSTGRES, Stores
 from tests.sharded_cluster import new_map
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=POSTGRES)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a fresh store that processes can share."""
+    stores = Stores(tmp_path)
+    stores.open(request.param)
+    stores.close()
+    return stores.url(request.param)
 
 
 @pytest.fixture

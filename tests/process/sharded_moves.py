@@ -16,9 +16,10 @@ from milecastle.stores.postgres.address import parse
 from milecastle.stores.sharded import ShardedStore, read_map
 from milecastle.testing.contract_claims import a_line, queued
 from milecastle.testing.contract_hooks import everything_of
-from milecastle.testing.entries import Writer, a_run
+from milecastle.testing.contract_inputs import enqueued
+from milecastle.testing.entries import Writer
 
-TABLES = ("entries", "threads", "runs", "results", "inputs", "tags", "mailbox")
+TABLES = ("entries", "threads", "runs", "results", "tags", "mailbox")
 
 
 def execute(path: Path, database: str, query: str) -> list[tuple[Any, ...]]:
@@ -67,10 +68,10 @@ def full(store: ShardedStore, keys: list[ThreadKey]) -> list[Writer]:
         line = a_line(writer, due_at=number)
         store.commit(writer.batch(results=(result,), manifest=(f"{number:032}", b"m")))
         store.commit(writer.batch(thread=line, tags=tags))
-        store.enqueue(a_run(key, 100 + number), f"mark {number}", b"input")
+        enqueued(store, writer, 100 + number)
         for mark in ("first", "second"):
             store.mailbox.send(key, "topic", mark, b"message")
-        store.mailbox.discard(key, 1)
+        store.mailbox.discard(key, 2)  # 1 is the input
         writers.append(writer)
     return writers
 
@@ -79,7 +80,6 @@ def content(store: ShardedStore, writer: Writer, number: int) -> object:
     key = writer.key
     return (
         everything_of(store, key),
-        list(store.inputs(key)),
         list(store.mailbox.unread(key)),
         store.mailbox.marks(key),
         store.tags.of("tenant", [key.thread]),

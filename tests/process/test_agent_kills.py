@@ -14,7 +14,6 @@ from tests.every_store import POSTGRES, Stores
 from tests.process.fleet_chaos import ROOT
 
 pytestmark = [
-    pytest.mark.no_cover,
     pytest.mark.skipif(sys.platform == "win32", reason="forks, and kills with SIGKILL"),
 ]
 KINDS = ["sqlite", pytest.param("postgres", marks=POSTGRES)]

@@ -36,7 +36,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return stores.url(request.param)
 
 
-@pytest.mark.no_cover
 @pytest.mark.requirement("F3")
 def test_every_run_ends_as_it_must_whatever_happens_to_workers(url: str, tmp_path: Path) -> None:
     """The controls below show that lost wake-ups and claims are found."""
@@ -57,7 +56,6 @@ def end_backends() -> None:
     )
 
 
-@pytest.mark.no_cover
 @needs_postgres
 @pytest.mark.requirement("F3")
 def test_every_run_ends_as_it_must_though_the_server_restarts(tmp_path: Path) -> None:
@@ -75,7 +73,6 @@ def test_every_run_ends_as_it_must_though_the_server_restarts(tmp_path: Path) ->
         cluster.remove()
 
 
-@pytest.mark.no_cover
 @needs_postgres
 @pytest.mark.requirement("F3")
 def test_every_run_ends_as_it_must_though_the_primary_dies(tmp_path: Path) -> None:
@@ -96,7 +93,6 @@ def test_every_run_ends_as_it_must_though_the_primary_dies(tmp_path: Path) -> No
         pair.remove()
 
 
-@pytest.mark.no_cover
 @needs_postgres
 @pytest.mark.requirement("F4")
 @pytest.mark.skipif(not can_isolate(), reason="needs root, unshare, nsenter, ip and nft")
@@ -115,7 +111,6 @@ def _binaries() -> Path:
     return binaries
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("cheat", ["no-reconciler", "no-wake-up"])
 def test_a_fleet_that_cheats_is_caught(tmp_path: Path, cheat: str) -> None:
     """With one worker, which is killed when it has claimed something."""
@@ -126,7 +121,6 @@ def test_a_fleet_that_cheats_is_caught(tmp_path: Path, cheat: str) -> None:
     assert not outcome.is_good
 
 
-@pytest.mark.no_cover
 @pytest.mark.requirement("F2")
 @pytest.mark.parametrize("cheat", ["honest", "no-owner", "beats-on-loop"])
 def test_a_node_that_blocks_its_loop_is_run_once(tmp_path: Path, cheat: str) -> None:

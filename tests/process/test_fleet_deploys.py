@@ -99,7 +99,6 @@ def waits(began: float, times: list[float]) -> list[float]:
     return [start - end for start, end in zip(times[::2], ends, strict=False)]
 
 
-@pytest.mark.no_cover
 @needs_postgres
 @pytest.mark.requirement("F6")
 def test_rolling_deploys_fail_delay_and_repeat_nothing(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ def until_claimed(app: App[Deed], url: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.no_cover
 @pytest.mark.requirement("F6")
 def test_worker_process_ends_although_a_sync_node_does_not(tmp_path: Path) -> None:
     """A thread cannot be stopped, and Python waits for it: the node would go on for a minute.
@@ -58,7 +57,6 @@ def test_worker_process_ends_although_a_sync_node_does_not(tmp_path: Path) -> No
     app.close()
 
 
-@pytest.mark.no_cover
 @pytest.mark.requirement("F3")
 def test_run_that_kills_every_worker_is_held_and_the_one_beside_it_completes(
     tmp_path: Path,

@@ -20,7 +20,7 @@ from tests.postgres_cluster import emptied, needs_postgres, new_schema
 from tests.process.fleet_chaos import disturbed
 from tests.process.postgres_pooler import needs_pooler, pooled_url
 
-pytestmark = [needs_postgres, needs_pooler, pytest.mark.no_cover]
+pytestmark = [needs_postgres, needs_pooler]
 
 ROUNDS = int(os.environ.get("MILECASTLE_FLEET_ROUNDS", "2"))
 RUNS = int(os.environ.get("MILECASTLE_FLEET_RUNS", "15"))

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.every_store import POSTGRES, Stores
+from tests.every_store import Stores
 from tests.process.message_kills import Size, killed
 
 pytestmark = [
-    pytest.mark.no_cover,
     pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL"),
 ]
 QUICK = Size(messages=240, threads=6, workers=2, kills=3)
-LONG = Size(messages=10_000, threads=50, workers=3, kills=200)
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=POSTGRES)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a fresh store that processes can share."""
-    stores = Stores(tmp_path)
-    stores.open(request.param)
-    stores.close()
-    return stores.url(request.param)
+LONG = Size(messages=1_000, threads=50, workers=3, kills=20)
+SEEDS = int(os.environ.get("MILECASTLE_MESSAGE_KILLS", "200")) // LONG.kills
+"""How often the long form runs: 10,000 messages and 200 kills, unless said otherwise."""
 
 
 @pytest.mark.parametrize(
-    "size", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"]
+    ("size", "seed"),
+    [
+        pytest.param(QUICK, 29, id="quick"),
+        *(
+            pytest.param(LONG, seed, marks=pytest.mark.slow, id=f"long-{seed}")
+            for seed in range(SEEDS)
+        ),
+    ],
 )
 def test_each_message_is_applied_once_and_in_order_though_workers_are_killed(
-    url: str, tmp_path: Path, size: Size
+    url: str, tmp_path: Path, size: Size, seed: int
 ) -> None:
     """The controls below show that lost and doubled messages are found."""
-    outcome = killed(url, tmp_path, size, seed=29)
+    outcome = killed(url, tmp_path, size, seed=seed)
     assert outcome.is_good, outcome
     assert outcome.kills == size.kills
 

@@ -30,7 +30,6 @@ SECONDS = 120
 TEMPORAL = shutil.which("temporal", path=sysconfig.get_path("scripts")) or shutil.which("temporal")
 
 pytestmark = [
-    pytest.mark.no_cover,  # what runs is in other processes
     pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="programs are killed"),
 ]
 

@@ -117,7 +117,6 @@ def prove(place: Place, kills: int) -> None:
     store.close()
 
 
-@pytest.mark.no_cover
 def test_kills_around_puts_and_sweeps_lose_nothing(tmp_path: Path) -> None:
     """Fails if the entry is committed before its objects, or a sweep removes what is named."""
     prove(in_folder(tmp_path), KILLS)
@@ -126,27 +125,23 @@ def test_kills_around_puts_and_sweeps_lose_nothing(tmp_path: Path) -> None:
 
 
 @needs_seaweedfs
-@pytest.mark.no_cover
 def test_kills_lose_nothing_in_s3(tmp_path: Path) -> None:
     with bucket_in(tmp_path) as url:
         prove(in_bucket(tmp_path, url), KILLS)
 
 
-@pytest.mark.no_cover
 def test_control_sweep_without_grace_loses(tmp_path: Path) -> None:
     """The same harness finds the loss of a sweep that does not wait."""
     with pytest.raises(Corrupted, match=r"is missing|not in the object storage"):
         kill_everybody(in_folder(tmp_path), 500, Sweeping(grace=0.0))
 
 
-@pytest.mark.no_cover
 def test_control_sweep_that_does_not_know_files_loses(tmp_path: Path) -> None:
     """The same harness finds the loss of a sweep that reads only which objects are named."""
     with pytest.raises(Corrupted, match="not in the object storage"):
         kill_everybody(in_folder(tmp_path), 500, Sweeping(is_blind=True))
 
 
-@pytest.mark.no_cover
 def test_control_entry_before_its_chunks_loses(tmp_path: Path) -> None:
     """The same harness finds entries whose writers put the chunks after the commit."""
     with pytest.raises(Corrupted, match="not in the object storage"):

@@ -86,7 +86,6 @@ class Reader:
         return [event.update[0] for event in self.events if event.type == "emit"]
 
 
-@pytest.mark.no_cover
 @pytest.mark.requirement("F12")
 def test_values_emitted_in_another_process_arrive_in_order(app: App[Speech], url: str) -> None:
     """Fails if the worker's process does not send, or the reader's does not listen."""

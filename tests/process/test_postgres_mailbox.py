@@ -23,7 +23,7 @@ from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.translating import Lost
 from milecastle.testing.contract_claims import LANE, a_line, names, queued
-from milecastle.testing.entries import Writer, a_key
+from milecastle.testing.entries import Writer, a_key, make_id
 from tests.postgres_cluster import needs_postgres, new_schema, schema_of, the_cluster, wait_until
 
 pytestmark = needs_postgres
@@ -179,7 +179,7 @@ def test_group_that_loses_the_race_consumes_nothing(store: PostgresStore) -> Non
     send(store, writer, "m")
     batch = writer.batch(writer.plan(), consumes=(1,))
     with transaction(store) as other:
-        other.step(writer.batch(writer.plan()))
+        other.step(writer.batch(writer.plan(id=make_id(9))))
         committing = Waiting(lambda: store.commit_many([batch]))
     outcome = committing.ended()
     assert isinstance(outcome, list)

@@ -27,7 +27,7 @@ from milecastle.stores.postgres.libpq import Libpq, Values, Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.translating import Lost
 from milecastle.testing.contract_claims import a_line, queued
-from milecastle.testing.contract_inputs import waiting_run
+from milecastle.testing.contract_inputs import enqueue, inputs_of, waiting_run
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres, new_schema, the_cluster
 from tests.process.acknowledging import KILLS
@@ -294,17 +294,18 @@ def test_an_input_whose_answer_is_lost_is_enqueued_once(
     """Was broken: if a worker had started the input meanwhile, it was enqueued a second time."""
     writer = queued(store, "a", worker="one", status="running")
     record = waiting_run(writer, 5)
-    run_together = Pool.run_together
+    write = Pool.write
 
     def applied_then_lost(pool: Pool, *given: Any) -> Any:
-        run_together(pool, *given)
-        monkeypatch.setattr(Pool, "run_together", run_together)
-        writer.append(store, thread=a_line(writer), dequeues=record.run_id)
+        write(pool, *given)
+        monkeypatch.setattr(Pool, "write", write)
+        writer.append(store, thread=a_line(writer), consumes=(1,))
         raise Lost("cut")
 
-    monkeypatch.setattr(Pool, "run_together", applied_then_lost)
-    assert store.enqueue(record, "mark", b"input") == record.run_id
-    assert store.inputs(writer.key) == []
+    monkeypatch.setattr(Pool, "write", applied_then_lost)
+    assert enqueue(store, record).reused
+    assert inputs_of(store, writer.key) == []
+    assert len(store.runs(writer.key)) == 2
 
 
 @pytest.mark.parametrize("with_head", [False, True])

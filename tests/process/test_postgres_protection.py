@@ -10,10 +10,18 @@ from psycopg import sql
 from milecastle.errors import StoreError
 from milecastle.stores.postgres import PostgresStore, migrate, secure
 from milecastle.stores.postgres.address import parse
-from milecastle.testing.contract_claims import a_line
+from milecastle.testing.contract_claims import a_line, queued
+from milecastle.testing.contract_inputs import enqueued, inputs_of
 from milecastle.testing.entries import Writer, a_key
-from tests.migration.test_postgres import TO_VERSION_8
-from tests.postgres_cluster import TABLES, needs_postgres, pool_of, secured_url, the_cluster
+from tests.migration.test_postgres import TO_VERSION_8, TO_VERSION_9
+from tests.postgres_cluster import (
+    TABLES,
+    needs_postgres,
+    new_schema,
+    pool_of,
+    secured_url,
+    the_cluster,
+)
 
 pytestmark = needs_postgres
 
@@ -167,6 +175,37 @@ def test_a_store_is_secured_again_after_the_migration_of_mailboxes() -> None:
         PostgresStore(url)
     secure_again(url)
     PostgresStore(url).close()
+
+
+def test_inputs_of_a_secured_store_survive_their_migration() -> None:
+    """By an owner that is no superuser. Seen to fail: without NO FORCE, it saw none of them."""
+    cluster, schema = the_cluster(), new_schema()
+    owner, app = f"other_{schema}", f"app_{schema}"
+    for role in (owner, app):
+        cluster.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+    cluster.execute(
+        sql.SQL("GRANT CREATE ON DATABASE postgres TO {}").format(sql.Identifier(owner))
+    )
+    url = cluster.url_of(schema, owner)
+    migrate(url)
+    with closing(PostgresStore(url)) as store:
+        writer = queued(store, "a", worker="one")
+        run = enqueued(store, writer, 5)
+    secure(url, role=app)
+    change(url, TO_VERSION_9 + SECURED_INPUTS)
+    migrate(url)
+    with closing(PostgresStore(cluster.url_of(schema))) as store:
+        assert inputs_of(store, writer.key) == [run.run_id]
+    secure(url, role=app)
+    PostgresStore(cluster.url_of(schema, app, rls="on")).close()
+
+
+SECURED_INPUTS = """
+ALTER TABLE {schema}.inputs OWNER TO {other};
+ALTER TABLE {schema}.inputs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenants ON {schema}.inputs
+    USING (tenant = current_setting('milecastle.tenant', true));
+"""
 
 
 def test_messages_of_a_tenant_are_hidden_from_others() -> None:

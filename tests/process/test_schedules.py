@@ -11,23 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.every_store import POSTGRES, Stores
+from tests.every_store import Stores
 from tests.process.schedule_chaos import fired_fast
 
 FIRINGS = int(os.environ.get("MILECASTLE_FIRINGS", "40"))
 PERIOD = int(os.environ.get("MILECASTLE_PERIOD", "100"))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=POSTGRES)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a fresh store that processes can share."""
-    stores = Stores(tmp_path)
-    stores.open(request.param)
-    stores.close()
-    return stores.url(request.param)
-
-
-@pytest.mark.no_cover
 @pytest.mark.requirement("F9")
 def test_each_tick_is_fired_once_and_in_order_whatever_is_killed(url: str, tmp_path: Path) -> None:
     """The controls below show that missing and doubled firings are found."""
@@ -38,7 +28,6 @@ def test_each_tick_is_fired_once_and_in_order_whatever_is_killed(url: str, tmp_p
     assert outcome.kills
 
 
-@pytest.mark.no_cover
 def test_workers_that_fire_by_their_own_clocks_are_caught(tmp_path: Path) -> None:
     """Each fires every tick, and no fence decides which one may."""
     url = Stores(tmp_path).url("sqlite")
@@ -48,7 +37,6 @@ def test_workers_that_fire_by_their_own_clocks_are_caught(tmp_path: Path) -> Non
     assert outcome.doubled or outcome.disordered  # or two of them have not overlapped
 
 
-@pytest.mark.no_cover
 def test_workers_that_record_what_they_do_not_fire_are_caught(tmp_path: Path) -> None:
     """Every tenth tick counts as fired, and its thread does not exist."""
     url = Stores(tmp_path).url("sqlite")

@@ -22,7 +22,7 @@ from tests.process.seaweedfs import bucket_in, needs_seaweedfs
 
 KEY = a_key()
 
-pytestmark = [needs_seaweedfs, pytest.mark.no_cover]
+pytestmark = [needs_seaweedfs]
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from tests.process.sharded_graphs import STEPS, build
 from tests.process.sharded_moves import execute, rows_of
 from tests.sharded_cluster import new_databases, new_map, write_map
 
-pytestmark = [needs_postgres, pytest.mark.no_cover]
+pytestmark = [needs_postgres]
 
 MOVES = int(os.environ.get("MILECASTLE_MOVES", "12"))
 WORKERS = 4

@@ -26,7 +26,8 @@ from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import ShardedStore, initialise, move_shard, plan_moves, read_map
 from milecastle.stores.sharded.moving import Superseded
 from milecastle.testing.contract_claims import LANE, a_line, a_worker, names, queued
-from milecastle.testing.entries import Writer, a_run
+from milecastle.testing.contract_inputs import enqueue, enqueued, inputs_of, waiting_run
+from milecastle.testing.entries import Writer
 from tests.postgres_cluster import needs_postgres
 from tests.process.fleet_chaos import ROOT
 from tests.process.sharded_moves import (
@@ -61,8 +62,8 @@ def test_everything_of_a_shard_moves_and_nothing_else(store: ShardedStore, path:
     assert rows_of(path, "a") + rows_of(path, "b") == rows
     for writer in writers:
         writer.append(store)
-        store.enqueue(a_run(writer.key, 200), "later", b"later")
-        assert [one.mark for one in store.inputs(writer.key)][-1] == "later"
+        later = enqueued(store, writer, 200)
+        assert inputs_of(store, writer.key)[1:] == [later.run_id]
     assert not move_shard(read_map(path), shard, "b")
     with closing(ShardedStore(path)) as again:
         assert {line.key for line in again.threads("tenant")} >= set(keys)
@@ -105,7 +106,7 @@ def test_a_process_with_an_old_map_finds_a_shard(store: ShardedStore, path: Path
         lambda store: store.threads("tenant"),
         lambda store: store.recent_runs("tenant"),
         lambda store: store.transact(keys[0], lambda connection: results(writers[0])),
-        lambda store: store.enqueue(a_run(keys[0], 7), "new", b""),
+        lambda store: enqueue(store, waiting_run(writers[0], 7)),
         lambda store: store.read_many(keys)[keys[1]],
         lambda store: store.tags.of("tenant", [key.thread for key in keys])[keys[1].thread],
         lambda store: store.delete(keys[1]),

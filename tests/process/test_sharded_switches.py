@@ -6,13 +6,12 @@ import logging
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
-import psycopg
 import pytest
 
-from milecastle import StoreError, Unavailable
+from milecastle import StoreError
 from milecastle.errors import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
@@ -33,7 +32,8 @@ from milecastle.stores.sharded import (
 )
 from milecastle.stores.sharded.moving import Superseded
 from milecastle.testing.contract_claims import LANE, a_line, queued
-from milecastle.testing.entries import Writer, a_run, an_entry
+from milecastle.testing.contract_inputs import enqueued, inputs_of
+from milecastle.testing.entries import Writer, an_entry
 from tests.postgres_cluster import needs_postgres, the_cluster, wait_until
 from tests.process.postgres_pooler import needs_pooler, the_pooler
 from tests.process.sharded_moves import (
@@ -118,8 +118,7 @@ def test_a_deleted_thread_leaves_nothing_where_its_shard_went(
     goes on elsewhere is taken for another deletion, whose head is gone."""
     (key,) = same_shard(1, "a", path)
     (writer,) = full(store, [key])
-    (waiting,) = store.inputs(key)  # a thread for which an input waits is not deleted at a head
-    writer.append(store, thread=a_line(writer), dequeues=waiting.run_id)
+    writer.append(store, thread=a_line(writer), consumes=(1,))  # the input that waits
     bury = ShardMember.bury
 
     def moving(self: ShardMember, *given: Any) -> bool:
@@ -341,64 +340,21 @@ def test_a_shard_in_two_databases_is_not_moved(store: ShardedStore, path: Path) 
         move_shard(read_map(path), key.shard, "c")
 
 
-def inputs_of(store: ShardedStore, key: ThreadKey) -> list[str]:
-    return [one.mark for one in store.inputs(key)]
-
-
-def drawn(path: Path, database: str, number: int) -> None:
-    """Let a database have drawn so many numbers of inputs."""
-    sequence = "pg_get_serial_sequence('milecastle.inputs', 'number')"
-    execute(path, database, f"SELECT setval({sequence}, {number})")
-
-
 def test_inputs_that_were_moved_come_first(store: ShardedStore, path: Path) -> None:
-    """However far the numbers are apart. Fails if later ones are put before them."""
+    """Fails if later ones are put before them, also one that comes just before the switch."""
     (key,) = same_shard(1, "a", path)
-    queued(store, key.thread, 1, worker="one")
-    store.enqueue(a_run(key, 2), "first", b"")
+    writer = queued(store, key.thread, 1, worker="one")
+    runs = [enqueued(store, writer, 2)]
     assert move_shard(read_map(path), key.shard, "b")
-    store.enqueue(a_run(key, 3), "second", b"")
-    drawn(path, "b", 70_000)
-    store.enqueue(a_run(key, 4), "third", b"")
+    runs += [enqueued(store, writer, 3)]
 
-    def draw(name: str) -> None:
-        if name == "lock" and len(inputs_of(store, key)) == 3:
-            drawn(path, "b", 900_000)
-            store.enqueue(a_run(key, 5), "fourth", b"")
+    def late(name: str) -> None:
+        if name == "lock" and len(runs) == 2:
+            runs.append(enqueued(store, writer, 4))
 
-    assert move_shard(read_map(path), key.shard, "c", draw)
-    store.enqueue(a_run(key, 6), "fifth", b"")
-    assert inputs_of(store, key) == ["first", "second", "third", "fourth", "fifth"]
-
-
-def test_a_transaction_at_the_destination_does_not_hold_up_writers(
-    store: ShardedStore, path: Path
-) -> None:
-    """The numbers of its inputs cannot be set meanwhile. Fails if anybody waits for that."""
-    source, other = same_shard(1, "a", path)[0], same_shard(1, "b", path)[0]
-    writers = [Writer(source, 1).begin(store), queued(store, other.thread, 2)]
-    waited: list[float] = []
-
-    def write(name: str) -> None:
-        if name == "lock":
-            for writer in writers:
-                began = monotonic()
-                writer.append(store)
-                waited.append(monotonic() - began)
-
-    drawn(path, "a", 5_000)
-    execute(
-        path,
-        "a",
-        "INSERT INTO milecastle.inputs (tenant, thread, mark, run_id, payload) VALUES "
-        f"('tenant', '{source.thread}', 'm', 'r', '')",
-    )
-    with psycopg.connect(**parse(read_map(path).urls["b"]).connect) as slow:
-        slow.execute(b"LOCK TABLE milecastle.inputs IN ROW EXCLUSIVE MODE")
-        with pytest.raises(Unavailable, match="could not be moved"):
-            move_shard(read_map(path), source.shard, "b", write)
-    assert max(waited) < 2
-    assert move_shard(read_map(path), source.shard, "b")
+    assert move_shard(read_map(path), key.shard, "c", late)
+    runs += [enqueued(store, writer, 5)]
+    assert inputs_of(store, key) == [run.run_id for run in runs]
 
 
 def test_a_plan_moves_what_is_written_to(store: ShardedStore, path: Path) -> None:

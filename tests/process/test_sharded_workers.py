@@ -20,7 +20,7 @@ from tests.process.fleet_chaos import ROOT
 from tests.process.sharded_graphs import STEPS, build
 from tests.sharded_cluster import new_databases, write_map
 
-pytestmark = [needs_postgres, pytest.mark.no_cover]
+pytestmark = [needs_postgres]
 
 RUNS = 24
 Start = Callable[[], subprocess.Popen[str]]

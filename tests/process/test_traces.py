@@ -14,8 +14,6 @@ import pytest
 from tests.every_store import Stores
 from tests.process.fleet_chaos import ROOT
 
-pytestmark = pytest.mark.no_cover
-
 Exported = list[dict[str, Any]]
 
 

@@ -18,8 +18,6 @@ from tests.postgres_cluster import wait_until
 from tests.process.fleet_chaos import ROOT
 from tests.process.fleet_hostile import Deed, build
 
-pytestmark = pytest.mark.no_cover
-
 Start = Callable[..., subprocess.Popen[str]]
 
 

@@ -107,9 +107,7 @@ def test_nothing_is_lost_and_the_report_says_what_ran_again() -> None:
     assert "0 mismatches; ran again: 'join' in 4" in str(report)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.no_cover) for n in range(1, 8))]
-)
+@pytest.mark.parametrize("seed", range(8))
 def test_interrupts_are_resumed_as_often_as_undisturbed(seed: int) -> None:
     app = busy_app(interrupt_before=["left", "join"], interrupt_after=["middle", "join"])
     assert crash_everywhere(app, BEGIN, seed=seed).mismatches == ()

@@ -30,7 +30,6 @@ from tests.every_store import POSTGRES, Stores
 from tests.recovery.everything import INPUT, answer, everything
 
 SLOW = pytest.mark.slow
-UNTRACED = pytest.mark.no_cover
 DURABLE = ["jsonl", "sqlite", pytest.param("postgres", marks=POSTGRES)]
 
 all_points = crash._points  # pyright: ignore[reportPrivateUsage]
@@ -60,22 +59,18 @@ def prove(store: Any, seed: int, *, every: int = 1, interval: int = 1) -> str:
     return str(report)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, pytest.param(1, marks=UNTRACED), *(pytest.param(n, marks=SLOW) for n in (2, 3))]
-)
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=SLOW) for n in (2, 3))])
 def test_a_crash_anywhere_changes_nothing(seed: int) -> None:
     print(prove("memory://", seed))
 
 
 @pytest.mark.parametrize("interval", [2, 3])
-@UNTRACED
 def test_a_crash_anywhere_repeats_nothing_recorded_if_steps_are_skipped(interval: int) -> None:
     """Steps may run again. Fails if a task can leave a row before its step has an entry."""
     print(prove("memory://", seed=1, interval=interval))
 
 
 @pytest.mark.parametrize("kind", DURABLE)
-@UNTRACED
 def test_a_crash_here_and_there_changes_nothing_on_a_durable_store(
     kind: str, stores: Stores
 ) -> None:
@@ -104,13 +99,11 @@ def mismatch(store: Store | None = None) -> str:
     return "; ".join(map(str, raised.value.report.mismatches))
 
 
-@UNTRACED
 def test_a_record_that_is_lost_is_found_out() -> None:
     found = mismatch(TornStore(MemoryStore(), late={"results"}))
     assert "recorded side effects were repeated: 1?plan/plan" in found
 
 
-@UNTRACED
 def test_the_run_of_a_subgraph_that_is_left_open_is_found_out() -> None:
     class Sloppy(WrappedStore):
         """Does not keep that a run of a subgraph has ended."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milecastle import END, START, App, CheckpointConfig, StateGraph, add, append, merge
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import Crashed, CrashPoint, Simulator, crash_everywhere
-
-pytestmark = pytest.mark.no_cover  # thousands of repetitions of what others cover
 
 
 class Counters(TypedDict):

@@ -25,8 +25,6 @@ from tests.simulation.fleet.course import Course
 from tests.simulation.fleet.simulate import simulate_fleet
 from tests.simulation.simulate import Violation
 
-pytestmark = pytest.mark.no_cover
-
 SEEDS = 200
 PARTS = 2
 PATIENCE = 300

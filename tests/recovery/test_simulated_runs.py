@@ -27,7 +27,6 @@ SEEDS = 200
 PATIENCE = 300
 
 
-@pytest.mark.no_cover
 def test_no_seed_breaks_a_promise() -> None:
     happened, violations = simulate_all(seeds(SEEDS))
     print(dict(happened))

@@ -118,7 +118,6 @@ def test_deleted_thread_leaves_no_row(path: Path) -> None:
             "entries",
             "results",
             "origins",
-            "inputs",
             "mailbox",
             "runs",
             "failures",

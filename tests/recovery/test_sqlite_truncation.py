@@ -16,7 +16,7 @@ import pytest
 
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, log, transaction
 from milecastle.testing.entries import Writer, a_result
@@ -30,8 +30,6 @@ from tests.recovery.test_sqlite_damage import (
     read_all,
     without_checksum,
 )
-
-pytestmark = pytest.mark.no_cover  # thousands of repetitions of what others cover
 
 EXHAUSTIVE = bool(os.environ.get("MILECASTLE_EXHAUSTIVE"))
 LOG_HEADER = 32
@@ -94,11 +92,6 @@ class Remembering(SqliteStore):
         claimed = super().claim(worker, lanes, limit=limit)
         self._note()
         return claimed
-
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
-        run_id = super().enqueue(record, mark, payload, **more)
-        self._note()
-        return run_id
 
 
 def read_left(path: Path, data: bytes, log: bytes = b"") -> list[Any] | None:

@@ -34,7 +34,8 @@ from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.libpq import Lease
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.testing.contract_claims import LANE, names
+from milecastle.testing.contract_claims import LANE, names, queued
+from milecastle.testing.contract_inputs import enqueue, inputs_of, waiting_run
 from milecastle.testing.contract_mailbox import mailbox_of, unread, waiting
 from milecastle.testing.entries import FINGERPRINT, Writer, a_failure, a_result, an_entry, make_id
 from tests.every_store import EVERY_KIND, POSTGRES, Stores
@@ -290,7 +291,6 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
     opened.close()
 
 
-@pytest.mark.no_cover
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a __del__
 @pytest.mark.parametrize("call", COMMITS)
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -307,7 +307,6 @@ def check(stores: Stores, kind: str, call: Call) -> None:
     assert interrupt_everywhere(store, reopen, call) > 5
 
 
-@pytest.mark.no_cover
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a __del__
 @pytest.mark.parametrize(("kind", "call"), REMOVALS)
 def test_interrupted_removal_is_done_or_not(stores: Stores, kind: str, call: Call) -> None:
@@ -358,7 +357,6 @@ def check_pool(url: str, *, drain: bool) -> None:
     store.close()
 
 
-@pytest.mark.no_cover
 @POSTGRES
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a __del__
 @pytest.mark.parametrize("drain", [pytest.param(True, marks=SLOW), False])
@@ -369,11 +367,11 @@ def test_interrupted_pool_loses_no_connection(drain: bool) -> None:
 
 
 class ForgetfulStore(MemoryStore):
-    """A control: forgets the batch before it is written."""
+    """A control: forgets the batch that an interrupted call was writing."""
 
-    def _write(self, batch: Batch, log: Any) -> None:
+    def _check_open(self) -> None:
         self._pending = None
-        super()._write(batch, log)
+        super()._check_open()
 
 
 def test_memory_store_that_does_not_complete_a_batch_is_caught() -> None:
@@ -411,7 +409,6 @@ def interrupt_messages(store: ClaimStore) -> int:
     return count
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_interrupted_message_is_stored_once_and_wakes_its_thread(tmp_path: Path, kind: str) -> None:
     """Seen to fail: the memory store had stored a message, and was interrupted before it made the
@@ -419,6 +416,29 @@ def test_interrupted_message_is_stored_once_and_wakes_its_thread(tmp_path: Path,
     store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "store.db")
     assert interrupt_messages(store) > 40
     store.close()
+
+
+def test_interrupted_input_has_a_run_and_makes_its_thread_due() -> None:
+    """Seen to fail: the record was there and its input not; the key named a run that never ran."""
+    store, count = MemoryStore(), 0
+
+    def attempt(target: Place | None) -> Tracer:
+        nonlocal count
+        count += 1
+        tracer = Tracer(target)
+        writer = queued(store, f"{count}", count, status="completed", due_at=None)
+        record = waiting_run(writer, 1000 + count, input_digest="key")
+        tracer.run(lambda: enqueue(store, record, unless="key"))
+        is_there = bool(inputs_of(store, writer.key))
+        assert is_there is (store.find_run(writer.key, "key") is not None), target
+        assert enqueue(store, record, unless="key").reused is is_there, target
+        assert inputs_of(store, writer.key) == [record.run_id], target
+        assert names(store.claim("two", [LANE], limit=9)) == [f"{count}"], target
+        return tracer
+
+    for place in attempt(None).visited:
+        attempt(place)
+    assert count > 20
 
 
 class HastyLog(LogFile):

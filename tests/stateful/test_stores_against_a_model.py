@@ -110,7 +110,6 @@ def search(broken: type[BrokenStore]) -> None:
         run_state_machine_as_test(machine, settings=sought)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "broken",
     sampled((store for store in BROKEN_STORES if store.seen_by_model), one_in=8),

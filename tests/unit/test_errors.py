@@ -49,6 +49,7 @@ from milecastle.errors import (
     RunInProgress,
     RunTimeout,
     ShardMoved,
+    StepFailed,
     StoreError,
     ThreadNotFound,
     TimedOut,
@@ -104,6 +105,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         CycleDetected(node="a", recent=["a"]),
         {"strict": False, "thread": None},
         "the state did not change",
+    ),
+    (
+        of_run(StepFailed("charge", "ValueError", "no card")),
+        {"step_name": "charge", "error_type": "ValueError", "reason": "no card"},
+        "step 'charge' failed with ValueError: no card",
     ),
     (
         of_run(ProcessLost(node="a", how="was killed by signal 9")),

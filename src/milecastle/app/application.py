@@ -7,13 +7,22 @@ the rest. The async versions do the same through the asynchronous driver.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
 from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.replaying import Replay, replay_thread
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runs.answering import UNANSWERED, Given
@@ -52,9 +61,26 @@ if TYPE_CHECKING:
     from milecastle.builds.workspace import Workspace
     from milecastle.ports.files import StoredFiles
 
-__all__ = ["App"]
-
 S = TypeVar("S")
+T = TypeVar("T")
+P = ParamSpec("P")
+AnyApp = TypeVar("AnyApp", bound="App[Any]")
+
+
+def _async_version(
+    method: Callable[Concatenate[AnyApp, P], T],
+) -> Callable[Concatenate[AnyApp, P], Coroutine[Any, Any, T]]:
+    """The same method for an event loop: what may wait for a store is done on another thread."""
+
+    @wraps(method)
+    async def called(self: AnyApp, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = await self.runner.off_loop(partial(getattr(self, name), *args, **kwargs))
+        return found
+
+    name = called.__name__
+    called.__name__, called.__qualname__ = f"a{name}", f"App.a{name}"
+    called.__doc__ = f"Async version of ``{name}``."
+    return called
 
 
 class App(Generic[S]):
@@ -273,13 +299,7 @@ class App(Generic[S]):
         """
         self._runner.prepare(thread)
 
-    async def aprepare(self, thread: Thread) -> None:
-        """Async version of ``prepare``."""
-        await self._runner.off_loop(self.prepare, thread)
-
-    async def aring(self) -> None:
-        """Async version of ``ring``."""
-        await self._runner.off_loop(self.ring)
+    aprepare = _async_version(prepare)
 
     def ring(self) -> None:
         """Notify workers that runs may be due: after a transaction that submitted some.
@@ -289,6 +309,8 @@ class App(Generic[S]):
         store = self._runner.settings.store
         if store is not None and store.ring is not None:
             store.ring()
+
+    aring = _async_version(ring)
 
     @explains_keywords
     async def asubmit(
@@ -334,7 +356,7 @@ class App(Generic[S]):
         the end, and submitting all of them again is safe.
         """
         common = submitted(None, None, None, again, if_busy, False, None, tags, config)
-        return self._runner.submit_many(inputs, common, delay, priority)
+        return self._runner.submit_all(_for_each(inputs, common), delay, priority)
 
     async def asubmit_many(
         self,
@@ -349,7 +371,7 @@ class App(Generic[S]):
     ) -> list[Handle[S]]:
         """Async version of ``submit_many``."""
         common = submitted(None, None, None, again, if_busy, False, None, tags, config)
-        return await self._runner.asubmit_many(inputs, common, delay, priority)
+        return await self._runner.asubmit_all(_for_each(inputs, common), delay, priority)
 
     def answer(
         self,
@@ -423,29 +445,18 @@ class App(Generic[S]):
         joined = None
         if connection is not None:
             joined = joined_store(threads.store, connection, found)
-        return send_message(threads, found, value, topic, key=key, by=by, joined=joined)
+        carried = self._runner.message_sent()
+        return send_message(
+            threads, found, value, topic, key=key, by=by, joined=joined, carried=carried
+        )
 
-    async def asend(
-        self,
-        thread: Thread,
-        value: Any,
-        topic: str = "",
-        *,
-        key: str | None = None,
-        by: str | None = None,
-        connection: Any = None,
-    ) -> Sent:
-        """Async version of ``send``."""
-        call = partial(self.send, thread, value, topic, key=key, by=by, connection=connection)
-        return await self._runner.off_loop(call)
+    asend = _async_version(send)
 
     def mailbox(self, thread: Thread, topic: str | None = None) -> Sequence[Message]:
         """A thread's unread messages, oldest first: of one topic, or all."""
         return unread_messages(*self._runner.stored(thread), topic)
 
-    async def amailbox(self, thread: Thread, topic: str | None = None) -> Sequence[Message]:
-        """Async version of ``mailbox``."""
-        return await self._runner.off_loop(self.mailbox, thread, topic)
+    amailbox = _async_version(mailbox)
 
     def discard(self, thread: Thread, number: int) -> bool:
         """Remove an unread message that no code can receive; ``False`` if it is not unread.
@@ -454,9 +465,7 @@ class App(Generic[S]):
         """
         return discard_message(*self._runner.stored(thread), number)
 
-    async def adiscard(self, thread: Thread, number: int) -> bool:
-        """Async version of ``discard``."""
-        return await self._runner.off_loop(self.discard, thread, number)
+    adiscard = _async_version(discard)
 
     def emitted(
         self, thread: Thread, *, after: Emitted | tuple[int, int] | None = None
@@ -469,11 +478,7 @@ class App(Generic[S]):
         """
         return emitted_after(*self._runner.stored(thread), after)
 
-    async def aemitted(
-        self, thread: Thread, *, after: Emitted | tuple[int, int] | None = None
-    ) -> list[Emitted]:
-        """Async version of ``emitted``."""
-        return await self._runner.off_loop(emitted_after, *self._runner.stored(thread), after)
+    aemitted = _async_version(emitted)
 
     def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
         """Wait until the thread's run ends or asks something, in whatever process it runs.
@@ -609,9 +614,7 @@ class App(Generic[S]):
         """A thread's state at its head, or at a checkpoint given by seq or id."""
         return snapshot(*self._runner.stored(thread), at)
 
-    async def astate(self, thread: Thread, at: At = None) -> Snapshot[S]:
-        """Async version of ``state``."""
-        return await self._runner.off_loop(self.state, thread, at)
+    astate = _async_version(state)
 
     def history(
         self, thread: Thread, limit: int | None = None, *, subgraphs: bool = False
@@ -637,9 +640,7 @@ class App(Generic[S]):
         """
         return list(answers_of(*self._runner.stored(thread)))
 
-    async def aanswers(self, thread: Thread) -> list[AnswerRecord]:
-        """Async version of ``answers``."""
-        return await self._runner.off_loop(self.answers, thread)
+    aanswers = _async_version(answers)
 
     def follow(
         self, thread: Thread, *, after: int = 0, poll: float = 0.2, emitted: bool = False
@@ -684,9 +685,18 @@ class App(Generic[S]):
             raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
         return foresee(threads, key, chain)
 
-    async def afit(self, thread: Thread) -> Compatibility:
-        """Async version of ``fit``."""
-        return await self._runner.off_loop(self.fit, thread)
+    afit = _async_version(fit)
+
+    def replay(self, thread: Thread) -> Replay:
+        """Compare a thread's record with this code, without writing and without calling steps.
+
+        A flow runs against its recorded calls. Of a graph, the edges are evaluated on each
+        recorded state. ``milecastle replay`` does so for many threads.
+        """
+        threads, key = self._runner.stored(thread)
+        return replay_thread(self._runner, threads, key)
+
+    areplay = _async_version(replay)
 
     def update_state(
         self, thread: Thread, update: Mapping[str, Any], at: At = None
@@ -698,11 +708,7 @@ class App(Generic[S]):
         threads, key = self._runner.changed(thread)
         return threads.update(key, update, at)
 
-    async def aupdate_state(
-        self, thread: Thread, update: Mapping[str, Any], at: At = None
-    ) -> CheckpointMetadata:
-        """Async version of ``update_state``."""
-        return await self._runner.off_loop(self.update_state, thread, update, at)
+    aupdate_state = _async_version(update_state)
 
     def fork(self, thread: Thread, at: At, as_thread: Thread | None = None) -> CheckpointMetadata:
         """Go back to a checkpoint: the thread's head becomes a branch from it.
@@ -712,11 +718,7 @@ class App(Generic[S]):
         threads, key = self._runner.changed(thread)
         return threads.fork(key, at, None if as_thread is None else self._runner.key(as_thread))
 
-    async def afork(
-        self, thread: Thread, at: At, as_thread: Thread | None = None
-    ) -> CheckpointMetadata:
-        """Async version of ``fork``."""
-        return await self._runner.off_loop(self.fork, thread, at, as_thread)
+    afork = _async_version(fork)
 
     def diff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
         """The differences between two checkpoints of a thread, by path.
@@ -729,13 +731,11 @@ class App(Generic[S]):
             return self._changes(key, None, self._runner.key(a), b)
         return self._changes(key, a, key, b)
 
+    adiff = _async_version(diff)
+
     def _changes(self, key: ThreadKey, a: At, other: ThreadKey, b: At) -> list[Change]:
         existing = self._runner.stored(key)[0].existing
         return difference(existing(key, a)[0].values, existing(other, b)[0].values)
-
-    async def adiff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
-        """Async version of ``diff``."""
-        return await self._runner.off_loop(self.diff, thread, a, b)
 
     def threads(
         self,
@@ -778,11 +778,7 @@ class App(Generic[S]):
         threads, key = self._runner.stored(thread)
         return change_tags(threads.store, key, TagChange.of(add, remove))
 
-    async def atag(
-        self, thread: Thread, add: Iterable[str] = (), remove: Iterable[str] = ()
-    ) -> tuple[str, ...]:
-        """Async version of ``tag``."""
-        return await self._runner.off_loop(self.tag, thread, add, remove)
+    atag = _async_version(tag)
 
     def cancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
         """Cancel the unfinished run of a thread from outside; return whether there was one.
@@ -798,9 +794,7 @@ class App(Generic[S]):
         clock = self._runner.settings.clock
         return cancel_run(threads.store, threads.codec, clock, key, run_id)
 
-    async def acancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
-        """Async version of ``cancel``."""
-        return await self._runner.off_loop(partial(self.cancel, thread, run_id=run_id))
+    acancel = _async_version(cancel)
 
     def delete(self, thread: Thread, *, take_over: bool = False) -> bool:
         """Delete a thread with its runs, its subgraphs and its key; return whether it existed.
@@ -814,9 +808,7 @@ class App(Generic[S]):
             threads.store, key, self._runner.settings.encryption, take_over=take_over
         )
 
-    async def adelete(self, thread: Thread, *, take_over: bool = False) -> bool:
-        """Async version of ``delete``."""
-        return await self._runner.off_loop(partial(self.delete, thread, take_over=take_over))
+    adelete = _async_version(delete)
 
     def close(self) -> None:
         """Close the store and the key store. Closing again does nothing.
@@ -829,9 +821,7 @@ class App(Generic[S]):
         if settings.encryption is not None:
             settings.encryption.close()
 
-    async def aclose(self) -> None:
-        """Async version of ``close``."""
-        await self._runner.off_loop(self.close)
+    aclose = _async_version(close)
 
     def save_checkpoint(self, path: FilePath, state: Any, node: str, config: Any = None) -> None:
         """Save a state, the node to run next and its config in a portable file."""
@@ -905,3 +895,7 @@ class App(Generic[S]):
 
 def _actor(by: Actor | str | None) -> Actor | None:
     return Actor(by) if isinstance(by, str) else by
+
+
+def _for_each(inputs: Mapping[str, Any], common: Call) -> list[Call]:
+    return [replace(common, thread=thread, input=given) for thread, given in inputs.items()]

@@ -34,8 +34,6 @@ from milecastle.support.printable import printable
 if TYPE_CHECKING:
     from logging import Logger
 
-__all__ = ["EmittedQueue", "Publisher", "feed_of"]
-
 _PLACE = PayloadPlace(task="emit")
 """Where a payload is sealed for: no position of the log has it."""
 
@@ -58,8 +56,6 @@ class _Emitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """Publishes values emitted by one run's nodes, subgraphs included."""
-
     def __init__(self, feed: Feed, key: ThreadKey, codec: LogCodec) -> None:
         self._feed = feed
         self._key = key

@@ -97,10 +97,10 @@ class Snapshot(Checkpoint[S], Generic[S], frozen=True, kw_only=True, eq=False):
 def _html(found: Result[Any] | Snapshot[Any], title: str, more: Mapping[str, str]) -> str:
     key = found.thread if isinstance(found, Result) else found.key
     named = {"thread": key.thread} if key else {}
-    facts = {"status": found.status, **named, **more, "step": found.step}
+    facts = {**named, **more, "step": found.step}
     if found.next:
         facts["next"] = ", ".join(found.next)
     asked = [(one.node, value_text(one.question), one.id) for one in found.interrupts if one.asks]
     questions = [table(["node", "question", "id"], asked)] if asked else []
     values = table(["key", "value"], [(name, value_text(found[name])) for name in found])
-    return card(title, facts, *questions, values)
+    return card(title, facts, *questions, values, status=found.status)

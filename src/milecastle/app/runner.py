@@ -29,7 +29,15 @@ from milecastle.app.results import Result, log_reuse
 from milecastle.app.runs.answering import NOTHING_GIVEN, refuse_refused
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.planned import PlannedRun
-from milecastle.app.runs.starting import MakePlan, Start, begin_child, enqueue, rest_at
+from milecastle.app.runs.spawning import child_calls, refuse_taken
+from milecastle.app.runs.starting import (
+    MakePlan,
+    Start,
+    begin_child,
+    enqueue,
+    rest_at,
+    settle_thread,
+)
 from milecastle.app.runs.streams import (
     AsyncEventStream,
     EventStream,
@@ -61,6 +69,7 @@ from milecastle.engine.status import thread_info, waits_at
 from milecastle.errors import Conflict, InvalidRequest, RunInProgress
 from milecastle.graph.structure import UNDECLARED_CONFIG, CompiledGraph
 from milecastle.model.checkpoint import to_datetime
+from milecastle.model.children import PARENT
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey, refuse_own, refuse_reserved, refuse_subgraph
 from milecastle.model.policies import ExecutionOptions, Retry
@@ -70,14 +79,14 @@ from milecastle.ports.executor import Executors
 from milecastle.ports.files import StoredFiles, require_files
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
+from milecastle.ports.task import NewChild
 from milecastle.support.migration_hints import refuse_thread
+from milecastle.support.printable import quoted
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath, PortableFiles
     from milecastle.builds.cache import SharedCache
     from milecastle.builds.workspace import Workspace
-
-__all__ = ["AppSettings", "Runner", "Thread"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -132,10 +141,12 @@ class Runner(Generic[S]):
         if self.threads is not None:
             self.threads.migrations = settings.migrations
         self._graph = graph = _with_caches(graph, settings)
-        self.executors = _executors(graph, settings)
+        local = LocalExecutors((graph,), settings.observers)
+        self.executors: Executors = ExecutorChoice(local, graph) if graph.is_placed else local
         self._leave = None if settings.checkpoint_dir is None else self.files().leave
         self._committer = committer_of(store) if store else None
         self._begin_child = partial(begin_child, self.threads, clock)
+        self.peers: dict[str, Runner[Any]] = {}
 
     def stored_files(self) -> StoredFiles:
         settings = self.settings
@@ -155,23 +166,13 @@ class Runner(Generic[S]):
         return self.rebuilt(graph, store=None, workspace=None, interval=1)
 
     def run_unsaved(
-        self,
-        graph: CompiledGraph,
-        input: Any,
-        *,
-        run_id: str,
-        options: ExecutionOptions | None = None,
+        self, graph: CompiledGraph, input: Any, run_id: str, options: ExecutionOptions | None
     ) -> Result[S]:
         """Run another graph with these settings and store nothing: for file runs."""
         return self.unsaved(graph).invoke(Call(input=input, options=options, run_id=run_id))
 
     async def arun_unsaved(
-        self,
-        graph: CompiledGraph,
-        input: Any,
-        *,
-        run_id: str,
-        options: ExecutionOptions | None = None,
+        self, graph: CompiledGraph, input: Any, run_id: str, options: ExecutionOptions | None
     ) -> Result[S]:
         call = Call(input=input, options=options, run_id=run_id)
         return await self.unsaved(graph).ainvoke(call)
@@ -266,25 +267,20 @@ class Runner(Generic[S]):
             return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
         return self._handed_over(planned, await planned.ahand_over())
 
-    def submit_many(
-        self, inputs: Mapping[str, Any], common: Call, delay: float, priority: int
-    ) -> list[Handle[S]]:
+    def submit_all(self, calls: Sequence[Call], delay: float, priority: int) -> list[Handle[S]]:
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
         from contextvars import copy_context
 
         with ThreadPoolExecutor(1) as pool:  # the caller may be on a loop
-            submitting = self.asubmit_many(inputs, common, delay, priority)
+            submitting = self.asubmit_all(calls, delay, priority)
             return pool.submit(copy_context().run, asyncio.run, submitting).result()
 
-    async def asubmit_many(
-        self, inputs: Mapping[str, Any], common: Call, delay: float, priority: int
+    async def asubmit_all(
+        self, calls: Sequence[Call], delay: float, priority: int
     ) -> list[Handle[S]]:
         """Submit all, many per commit. The first error is raised after the others are done."""
         import asyncio
-
-        replace = msgspec.structs.replace
-        calls = [replace(common, thread=thread, input=inputs[thread]) for thread in inputs]
 
         handles: list[Handle[S]] = []
         errors: list[BaseException] = []
@@ -305,8 +301,11 @@ class Runner(Generic[S]):
             raise errors[0]
         return handles
 
+    def message_sent(self) -> Mapping[str, str]:
+        observers = self.settings.observers
+        return Observers(switched_on(observers)).message_sent() if observers else {}
+
     def _enqueue(self, call: Call) -> Handle[S] | None:
-        """Queue an input behind the thread's runs; ``None`` if the thread is free."""
         if call.thread is None or self.threads is None:
             return None
         store, key = require_shared(self.settings.store), self._addressed(call)
@@ -339,14 +338,12 @@ class Runner(Generic[S]):
         return msgspec.structs.replace(self._configured(call), assignment=assignment)
 
     def _configured(self, call: Call) -> Call:
-        """The call with its config in the declared type."""
         wanted = self.graph.config_type
         if wanted is None or call.config is None:
             return call
         return msgspec.structs.replace(call, config=read_config(call.config, wanted))
 
     def _found(self, call: Call) -> Handle[S] | None:
-        """Result for a call starting no run: its thread exists or is busy."""
         return self._existing(call) if call.if_exists == "keep" else self._enqueue(call)
 
     def _existing(self, call: Call) -> Handle[S] | None:
@@ -496,7 +493,50 @@ class Runner(Generic[S]):
             accept_changes=call.accept_changes,
             leave=self._leave,
             queues=is_assigned and call.queues,
+            spawn=self.spawn,
         )
+
+    def spawn(
+        self, parent: ThreadKey, run_id: str, config: Any, app: Any, children: Sequence[NewChild]
+    ) -> None:
+        peer = self._peer(app)
+        is_same = peer.graph.config_type is self.graph.config_type is not None
+        calls = child_calls(parent, run_id, children, config if is_same else None)
+        if len(calls) == 1:
+            handles = [peer.submit(calls[0], priority=0)]
+        else:
+            handles = peer.submit_all(calls, 0.0, 0)
+        for handle, call in zip(handles, calls, strict=True):
+            if handle.reused:
+                refuse_taken(require_shared(self.settings.store), call)
+
+    def _peer(self, app: Any) -> Runner[Any]:
+        own, is_name = self.settings, type(app) is str
+        name: str = app if is_name else app.graph.name
+        found: Runner[Any] | None = self if name == self.graph.name else self.peers.get(name)
+        if found is None and is_name:
+            raise InvalidRequest(
+                f"this worker does not serve a graph {quoted(name)}: let it serve that graph too, "
+                "or give ctx.spawn() its app"
+            )
+        if found is None or not (is_name or found.graph.fingerprint == app.fingerprint):
+            runner: Runner[Any] = app.runner
+            given = runner.settings
+            if given.store not in (None, own.store) and (
+                given.place is None or given.place != own.place
+            ):
+                raise InvalidRequest(
+                    f"graph {quoted(name)} was compiled with another store than its parent's: "
+                    "compile both with the same URL, or with the same store object"
+                )
+            found = runner.rebuilt(store=own.store, place=own.place, clock=own.clock)
+            self.peers.setdefault(name, found)
+        if (found.settings.encryption is None) != (own.encryption is None):
+            raise InvalidRequest(
+                f"graph {quoted(name)} and its parent {quoted(self.graph.name)} must both encrypt, "
+                "or neither: the state of a child is sent to its parent"
+            )
+        return found
 
     def _start(self, call: Call, key: ThreadKey | None, make: MakePlan) -> RunPlan:
         input, threads = call.input, self.threads
@@ -607,7 +647,10 @@ class Runner(Generic[S]):
         """Like ``stored``, for a call changing the thread: it must belong to this graph."""
         threads, key = self.stored(thread)
         head = threads.store.head(key)
-        threads.refuse_foreign(threads.store.run(key, head.run_id) if head else None)
+        record = threads.store.run(key, head.run_id) if head else None
+        threads.refuse_foreign(record)
+        if record is not None and (PARENT in record.metadata or record.status == "cancelled"):
+            settle_thread(threads, key)
         return threads, key
 
     def stored(self, thread: Thread) -> tuple[Threads, ThreadKey]:
@@ -624,7 +667,6 @@ class Runner(Generic[S]):
                 yield item
 
     async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that may block on the store."""
         store = self.settings.store
         if store is None or not (store.blocking or self.settings.encryption):
             return function(*args)
@@ -645,11 +687,6 @@ def _looks_first(call: Call) -> bool:
 async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None]:
     for event in events:
         yield event
-
-
-def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:
-    local = LocalExecutors((graph,), settings.observers)
-    return ExecutorChoice(local, graph) if graph.is_placed else local
 
 
 def _with_caches(graph: CompiledGraph, settings: AppSettings) -> CompiledGraph:

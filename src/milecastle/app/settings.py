@@ -4,7 +4,7 @@ Rules:
 
 - First found wins, name by name: ``MILECASTLE_STORE`` before ``store`` in pyproject.toml.
 - The file is the nearest pyproject.toml in the folder or above, within the user's project: the
-  search ends at the root of a repository, at the home folder, and at a folder of another user.
+  search ends at a repository's root, at the home folder, and at another user's folder.
 - A file of another user is not read: a user who can write to a parent folder must not choose the
   store or the code. Files of root are trusted like the user's own.
 - A relative path in the file is relative to that file, wherever the command is run.
@@ -28,8 +28,6 @@ _REPOSITORIES = (".git", ".hg")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A value, and the variable or file it came from."""
-
     value: str
     origin: str
     folder: Path | None = None
@@ -49,7 +47,7 @@ def read_settings(folder: Path, environment: Mapping[str, str] | None = None) ->
     """The settings applying in a folder.
 
     Raises:
-        InvalidRequest: pyproject.toml cannot be read, or contains something that is not a setting.
+        InvalidRequest: pyproject.toml cannot be read, or contains something other than settings.
     """
     path = next((place for place in _places(folder) if place.is_file()), None)
     refused = path if path and not _is_own(path) else None

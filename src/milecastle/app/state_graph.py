@@ -84,12 +84,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     def node(self, function: F, /) -> F: ...
     @overload
     def node(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = ...,
-        **options: Unpack[NodeOptions],
+        self, function: None = None, /, *, name: str | None = ..., **options: Unpack[NodeOptions]
     ) -> Callable[[F], F]: ...
     def node(
         self, function: F | None = None, /, *, name: str | None = None, **options: Any
@@ -118,10 +113,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     ) -> Self: ...
     @overload
     def add_node(
-        self,
-        name: str,
-        function: Callable[..., Any] | App[Any],
-        **options: Unpack[NodeOptions],
+        self, name: str, function: Callable[..., Any] | App[Any], **options: Unpack[NodeOptions]
     ) -> Self: ...
     @overload
     def add_node(self, name: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Self: ...
@@ -284,7 +276,6 @@ def _open_shared_cache(objects: str | ObjectStorage | None) -> SharedCache | Non
 def _open_workspace(
     given: str | PathLike[str] | Workspace | None, graph: CompiledGraph
 ) -> Workspace | None:
-    """The workspace, if the graph can be a file run or declares no files."""
     if given is None:
         return None
     from milecastle.builds.file_graph import problems_over_files

@@ -10,19 +10,25 @@ from milecastle.errors import InvalidRequest
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
 
-__all__ = ["on_one_store", "with_store"]
-
 S = TypeVar("S")
 
 
 def with_store(
-    app: App[S], store: Store | None, *, clock: Clock | None = None, preserve: bool | None = None
+    app: App[S],
+    store: Store | None,
+    *,
+    clock: Clock | None = None,
+    preserve: bool | None = None,
+    place: tuple[str, str] | None = None,
 ) -> App[S]:
-    """The same graph and settings with another store and, optionally, clock."""
+    """The same graph and settings with another store and, optionally, clock.
+
+    ``place`` is where that store is, if known.
+    """
     settings = app.runner.settings
     runner = app.runner.rebuilt(
         store=store,
-        place=None,
+        place=settings.place if store is settings.store else place,
         clock=clock or settings.clock,
         interval=settings.interval or 1,
         preserve=settings.preserve if preserve is None else preserve,
@@ -50,5 +56,7 @@ def on_one_store(apps: Sequence[App[Any]]) -> list[App[Any]]:
                 "were compiled with different ones: compile both with the same URL, or with the "
                 "same store object (each memory:// is another store)"
             )
-        shared.append(app if own.store is chosen.store else with_store(app, chosen.store))
+        is_same = own.store is chosen.store
+        moved = app if is_same else with_store(app, chosen.store, place=chosen.place)
+        shared.append(moved)
     return shared

@@ -34,7 +34,6 @@ import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import time_ns
 from typing import Final
 
 import msgspec
@@ -87,8 +86,7 @@ def harvest(places: Places, path: str, node: str) -> Artifact:
     except Links as found:
         raise FileRefused(
             f"the output '{path}' of node '{node}' cannot be stored: {found}; an output must be a "
-            "file "
-            "or a folder of files",
+            "file or a folder of files",
             file=path,
             node=node,
         ) from None
@@ -184,7 +182,9 @@ class ContentCache:
                     self._lay(item, temporary.below(item.path))
                 for item in reversed(artifact.items):
                     if item.folder:
-                        _set_folder_mode(temporary.below(item.path), item.mode)
+                        folder = temporary.below(item.path)
+                        # Its owner can always remove it, or no later run could replace it.
+                        os.chmod(folder.path, item.mode | PRIVATE_FOLDER, dir_fd=folder.folder)
                 if artifact.items[0].folder or target.is_folder():
                     target.remove()
                 temporary.replace(target)
@@ -193,29 +193,17 @@ class ContentCache:
                 raise
 
     def sizes(self) -> dict[str, int]:
-        return {
-            folder.name + entry.name: entry.stat().st_size
-            for folder, entry in _files_in(self._blobs)
-        }
+        return {name: file.stat().st_size for name, file in _files_in(self._blobs)}
 
     def tasks(self) -> dict[str, float]:
-        return {
-            folder.name + entry.name.removesuffix(".json"): entry.stat().st_mtime
-            for folder, entry in _files_in(self._entries)
-        }
+        return {name: file.stat().st_mtime for name, file in _files_in(self._entries)}
 
     def names(self) -> set[str]:
-        return {
-            folder.name + entry.name.removesuffix(".json")
-            for folder, entry in _files_in(self._entries)
-        }
+        return {name for name, _ in _files_in(self._entries)}
 
     def touch(self, task_hash: str) -> None:
-        now = time_ns()
-        try:
-            os.utime(self.entry_path(task_hash), ns=(now, now))
-        except OSError:
-            return
+        with suppress(OSError):
+            os.utime(self.entry_path(task_hash))
 
     def _keep(self, source: Path, item: Item, node: str) -> None:
         blob = self.blob_path(item.hash)
@@ -245,17 +233,14 @@ class ContentCache:
         elif item.link:
             os.symlink(item.link, target.path, dir_fd=target.folder)
         else:
-            self._fetch(item, target)
-
-    def _fetch(self, item: Item, target: Spot) -> None:
-        blob = self.blob_path(item.hash)
-        link = self._hard_links and not item.mode & stat.S_IXUSR
-        try:
-            found = bring(blob, target, mode=item.mode, link=link)
-        except FileNotFoundError:
-            raise Corrupted("a file of the cache is missing", place=str(blob)) from None
-        if found != item.hash:
-            raise Corrupted("a file of the cache is damaged", place=str(blob))
+            blob = self.blob_path(item.hash)
+            link = self._hard_links and not item.mode & stat.S_IXUSR
+            try:
+                found = bring(blob, target, mode=item.mode, link=link)
+            except FileNotFoundError:
+                raise Corrupted("a file of the cache is missing", place=str(blob)) from None
+            if found != item.hash:
+                raise Corrupted("a file of the cache is damaged", place=str(blob))
 
     def _make(self, folder: Path) -> None:
         if folder not in self._made:
@@ -263,16 +248,12 @@ class ContentCache:
             self._made.add(folder)
 
 
-def _set_folder_mode(spot: Spot, mode: int) -> None:
-    """A read-only folder must stay removable by its owner, or no later run could replace it."""
-    os.chmod(spot.path, mode | PRIVATE_FOLDER, dir_fd=spot.folder)
-
-
 def _checksum(entry: CacheEntry) -> str:
     return hash_bytes(msgspec.json.encode(msgspec.structs.replace(entry, checksum="")))
 
 
-def _files_in(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.DirEntry[str]]]:
+def _files_in(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Files on the shelves of a folder, each with the hash that is its name."""
     try:
         shelves = [entry for entry in os.scandir(folder) if entry.is_dir()]
     except FileNotFoundError:
@@ -280,7 +261,7 @@ def _files_in(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.DirEntry[str]
     for shelf in shelves:
         for entry in os.scandir(shelf.path):
             if not entry.name.startswith(TEMPORARY):
-                yield shelf, entry
+                yield shelf.name + entry.name.removesuffix(".json"), entry
 
 
 @prepared
@@ -290,8 +271,6 @@ class _Published(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SharedCache:
-    """Task results in the object storage at a URL."""
-
     def __init__(self, url: str) -> None:
         from milecastle.stores.offloading import SharedObjects  # needs the extra `objects`
 
@@ -304,19 +283,28 @@ class SharedCache:
 
         ``outputs`` are those the task declares.
         """
+        from milecastle.stores.offloading.files import TenantFiles
+
+        files = TenantFiles(self._objects, tenant, sealed=False)
+        path = _shared_path(tenant, task_hash)
         published: _Published | None = None
         try:
-            published = self._read(tenant, task_hash, outputs)
+            published = self._read(path, task_hash, outputs)
             if published is None:
                 return None
             for item in _files_of(published.entry):
                 if not cache.has(item):
-                    self._bring(tenant, item, published.files[item.hash], cache)
+                    file = File(published.files[item.hash], item.hash, item.size)
+                    with files.open(file) as content:
+                        cache.add(item.hash, content.chunks())
         except (Unavailable, FormatTooNew) as error:
             _log_miss("read", error)
             return None
         except (Corrupted, CodecError):
-            self._forget(tenant, task_hash, published)
+            with suppress(Unavailable):
+                self._objects.folder.remove(path)
+                for digest in published.files.values() if published else ():
+                    self._objects.forget(tenant, digest)
             return None
         cache.admit(published.entry)
         return published.entry
@@ -338,8 +326,7 @@ class SharedCache:
         except (MilecastleError, OSError) as error:
             _log_miss("write", error)
 
-    def _read(self, tenant: str, task_hash: str, outputs: set[str]) -> _Published | None:
-        path = _shared_path(tenant, task_hash)
+    def _read(self, path: str, task_hash: str, outputs: set[str]) -> _Published | None:
         data = self._objects.folder.read(path)
         if data is None:
             return None
@@ -358,19 +345,6 @@ class SharedCache:
         if {item.hash for item in _files_of(entry)} != found.files.keys():
             raise Corrupted("a published result does not name its files", place=path)
         return found
-
-    def _bring(self, tenant: str, item: Item, digest: str, cache: ContentCache) -> None:
-        from milecastle.stores.offloading.files import TenantFiles
-
-        files = TenantFiles(self._objects, tenant, sealed=False)
-        with files.open(File(digest, item.hash, item.size)) as content:
-            cache.add(item.hash, content.chunks())
-
-    def _forget(self, tenant: str, task_hash: str, published: _Published | None) -> None:
-        with suppress(Unavailable):
-            self._objects.folder.remove(_shared_path(tenant, task_hash))
-            for digest in published.files.values() if published else ():
-                self._objects.forget(tenant, digest)
 
 
 def _shared_path(tenant: str, task_hash: str) -> str:

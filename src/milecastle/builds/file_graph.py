@@ -324,14 +324,13 @@ def digest_of(codec: ValueCodec, graph: CompiledGraph, cache: Cache | None, stat
     return hash_bytes(codec.encode({name: values[name] for name in sorted(values)}))
 
 
-_codec: Final = ValueCodec(TypeRegistry())
 _DEEPEST: Final = 50
 
 
 def code_version(function: Any, node: str, known: dict[int, str] | None = None) -> str:
     """The version of the code run by calling ``function``; ``node`` is for messages.
 
-    ``known`` are versions found before, by the id of functions that are still there.
+    ``known`` are versions found before, by the id of functions still there.
     """
     bound: Any = function
     if isinstance(function, partial):
@@ -447,7 +446,7 @@ class _Reader:
     def _value(self, name: str, value: Any, *, strict: bool) -> None:
         try:
             self._feed("value", name)
-            self.digest.update(_codec.encode(value))
+            self.digest.update(_plain.encode(value))
             return
         except UnserializableState:
             pass
@@ -510,13 +509,9 @@ def _is_own(module: str | None) -> bool:
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
         return True
-    return not any(file.startswith(folder) for folder in _library_folders())
-
-
-@cache
-def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    return tuple(paths[key] for key in ("purelib", "platlib", "stdlib", "platstdlib"))
+    libraries = tuple(paths[key] for key in ("purelib", "platlib", "stdlib", "platstdlib"))
+    return not file.startswith(libraries)
 
 
 def _version_of(module: str | None) -> str:

@@ -26,7 +26,7 @@ from milecastle.builds.file_graph import codec_of, prepare, read_file_graph
 from milecastle.builds.paths import StatIndex, hash_bytes
 from milecastle.builds.plan import Plan, Why
 from milecastle.builds.records import TraceFile
-from milecastle.builds.reuse import BuildSession, wrap_all
+from milecastle.builds.reuse import BuildSession, wrap
 from milecastle.builds.survey import BuildRequest, Survey, make_survey
 from milecastle.builds.upkeep import evict
 from milecastle.builds.workspace import Workspace
@@ -63,23 +63,13 @@ class Runnable(Protocol):
     def shared_cache(self) -> SharedCache | None: ...
 
     def run_unsaved(
-        self,
-        graph: CompiledGraph,
-        input: Any,
-        *,
-        run_id: str,
-        options: ExecutionOptions | None = None,
+        self, graph: CompiledGraph, input: Any, run_id: str, options: ExecutionOptions | None
     ) -> Any:
         """Run a graph with the app's settings to its end, under this run id; store nothing."""
         ...
 
     def arun_unsaved(
-        self,
-        graph: CompiledGraph,
-        input: Any,
-        *,
-        run_id: str,
-        options: ExecutionOptions | None = None,
+        self, graph: CompiledGraph, input: Any, run_id: str, options: ExecutionOptions | None
     ) -> Awaitable[Any]: ...
 
 
@@ -169,9 +159,8 @@ class FileRun:
         """
         asked = self._asked(mode, input, previous, retry_count)
         with self._running(asked) as (session, graph):
-            ended = self._runner.run_unsaved(
-                graph, input or {}, run_id=session.run_id, options=_unlimited(options)
-            )
+            limits = _unlimited(options)
+            ended = self._runner.run_unsaved(graph, input or {}, session.run_id, limits)
         return self._result(session, ended)
 
     async def arun(
@@ -186,9 +175,8 @@ class FileRun:
         """Async version of ``run``."""
         asked = self._asked(mode, input, previous, retry_count)
         with self._running(asked) as (session, graph):
-            ended = await self._runner.arun_unsaved(
-                graph, input or {}, run_id=session.run_id, options=_unlimited(options)
-            )
+            limits = _unlimited(options)
+            ended = await self._runner.arun_unsaved(graph, input or {}, session.run_id, limits)
         return self._result(session, ended)
 
     @contextmanager
@@ -202,13 +190,34 @@ class FileRun:
             survey = self._survey(asked, index)
             if not survey.plan.verdict:
                 raise self._refused(asked, survey)
-            record = self._begin(asked, survey)
+            record = self._record(asked, survey)
+            carried = [survey.base.checkpoints[name] for name in survey.plan.reused]
+            with workspace.cache.sharing():
+                workspace.write_nodes(record.run_id, carried, ended=False)
+                workspace.write_run(record)
             with recording(workspace, record):
                 trace = TraceFile(workspace.trace_path(record.run_id))
-                session = self._session(asked, survey, record, trace, index)
+                encryption = self._encryption
+                session = BuildSession(
+                    workspace=workspace,
+                    graph=self._found.graph,
+                    tasks=self._tasks,
+                    plan=survey.plan,
+                    base=survey.base,
+                    codec=self._codec,
+                    trace=trace,
+                    run_id=record.run_id,
+                    input=asked.input,
+                    index=index,
+                    owner=key,
+                    encryption=encryption,
+                    sealer=encryption.sealer(key, new=True) if encryption else None,
+                    shared=self._runner.shared_cache,
+                )
                 try:
-                    nodes = wrap_all(self._found.graph.nodes, session, lock)
-                    yield session, self._found.layered(nodes)
+                    nodes = self._found.graph.nodes
+                    wrapped = {name: wrap(node, session, lock) for name, node in nodes.items()}
+                    yield session, self._found.layered(wrapped)
                 finally:
                     trace.close()
                     index.save()
@@ -251,7 +260,9 @@ class FileRun:
             else Corrupted("; ".join(reasons), place=str(self._workspace.path))
         )
         if any(one.rule == "workspace" for one in verdict.reasons):
-            record_refused(self._workspace, self._record(asked, survey), error)
+            record = self._record(asked, survey)
+            with suppress(OSError):  # not even that can be written, and the error says why
+                _record_failure(self._workspace.recorder(), record, error, "workspace")
         return error
 
     def _record(self, asked: BuildRequest, survey: Survey) -> RunRecord:
@@ -264,45 +275,6 @@ class FileRun:
             retry_count=survey.retry_count,
             previous_run_id=survey.plan.previous_run_id,
             input_digest=asked.input,
-        )
-
-    def _begin(self, asked: BuildRequest, survey: Survey) -> RunRecord:
-        workspace, plan = self._workspace, survey.plan
-        record = self._record(asked, survey)
-        carried = [survey.base.checkpoints[name] for name in plan.reused]
-        with workspace.cache.sharing():
-            workspace.write_nodes(record.run_id, carried, ended=False)
-            workspace.write_run(record)
-        return record
-
-    def _session(
-        self,
-        asked: BuildRequest,
-        survey: Survey,
-        record: RunRecord,
-        trace: TraceFile,
-        index: StatIndex,
-    ) -> BuildSession:
-        return BuildSession(
-            workspace=self._workspace,
-            graph=self._found.graph,
-            tasks=self._tasks,
-            plan=survey.plan,
-            base=survey.base,
-            codec=self._codec,
-            trace=trace,
-            run_id=record.run_id,
-            input=asked.input,
-            index=index,
-            owner=self.key,
-            encryption=self._encryption,
-            sealer=self._encryption.sealer(self.key, new=True) if self._encryption else None,
-            executed={},
-            reused={},
-            made={},
-            given={},
-            shared=self._runner.shared_cache,
-            fetched=set(),
         )
 
     def _result(self, session: BuildSession, ended: Any) -> FileResult:
@@ -345,7 +317,6 @@ def _unlimited(options: ExecutionOptions | None) -> ExecutionOptions | None:
 
 
 def class_of(error: BaseException) -> FailureClass:
-    """Failure class for an error that ended a run."""
     cause = error.cause if isinstance(error, ExecutionError) else error
     if isinstance(cause, Corrupted | FormatTooNew):
         return "workspace"
@@ -359,7 +330,6 @@ def class_of(error: BaseException) -> FailureClass:
 def describe_failure(
     error: BaseException, record: RunRecord, *, time: int, failure_class: FailureClass | None = None
 ) -> Failure:
-    """Failure record for a run ended by ``error``."""
     found = failure_class or class_of(error)
     node = getattr(error, "node", None)
     described = describe(error, run_id=record.run_id, node=node, time=time)
@@ -369,7 +339,6 @@ def describe_failure(
 
 
 def describe_death(record: RunRecord, *, time: int) -> Failure:
-    """Failure record for a run whose process ended abruptly."""
     return Failure(
         run_id=record.run_id,
         failure_class="system",
@@ -386,7 +355,6 @@ def describe_death(record: RunRecord, *, time: int) -> Failure:
 def new_record(
     workspace: Workspace, key: ThreadKey, graph: str, mode: Mode, **more: Any
 ) -> RunRecord:
-    """Record for a run starting now."""
     facts: dict[str, Any] = {"fingerprint": "", "retry_count": 0, "previous_run_id": None}
     return RunRecord(
         run_id=workspace.new_run_id(),
@@ -406,7 +374,6 @@ def new_record(
 
 @contextmanager
 def recording(workspace: Workspace, record: RunRecord) -> Generator[None]:
-    """Record how the inner run ended."""
     try:
         yield
     except BaseException as error:
@@ -418,16 +385,9 @@ def recording(workspace: Workspace, record: RunRecord) -> Generator[None]:
 def record_unloadable(
     workspace: Workspace, key: ThreadKey, mode: Mode, error: BaseException
 ) -> RunRecord:
-    """Record a run whose graph could not be loaded, with failure class ``graph``."""
     record = new_record(workspace, key, key.thread, mode)
     _record_failure(workspace.recorder(), record, error, "graph")
     return record
-
-
-def record_refused(workspace: Workspace, record: RunRecord, error: BaseException) -> None:
-    """Record a run in an unfit workspace, with failure class ``workspace``."""
-    with suppress(OSError):  # not even that can be written, and the error says why
-        _record_failure(workspace.recorder(), record, error, "workspace")
 
 
 def bury(workspace: Workspace, key: ThreadKey) -> None:
@@ -446,14 +406,9 @@ def bury(workspace: Workspace, key: ThreadKey) -> None:
 
 
 def bury_if_free(workspace: Workspace, key: ThreadKey) -> None:
-    """``bury``, unless a run is active."""
-    if not workspace.path.is_dir():
-        return
-    try:
-        with workspace.holding(key, wait=0):
+    if workspace.path.is_dir():
+        with suppress(Unavailable), workspace.holding(key, wait=0):
             bury(workspace, key)
-    except Unavailable:
-        return
 
 
 def _record_failure(

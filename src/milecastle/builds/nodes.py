@@ -19,7 +19,7 @@ from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,8 +27,6 @@ from milecastle.errors import CommandFailed
 
 if TYPE_CHECKING:
     from subprocess import Popen
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK: Final = "milecastle_files"
 
@@ -95,22 +93,16 @@ def declare(function: Callable[..., Any], declared: Files) -> Callable[..., Any]
 
 
 def files_of(function: Any) -> Files | None:
-    """A node function's declaration, or ``None``."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, Files) else None
 
 
 def as_paths(given: Iterable[PathName] | PathName) -> tuple[str, ...]:
-    """Paths as stored: with slashes, each once, in the given order."""
     several = [given] if isinstance(given, str | PathLike) else given
-    return tuple(dict.fromkeys(_path(one) for one in several))
-
-
-def _path(given: PathName) -> str:
-    name = fspath(given).replace("\\", "/")
-    if not name or "\0" in name:
+    paths = [fspath(one).replace("\\", "/") for one in several]
+    if any(not path or "\0" in path for path in paths):
         raise ValueError("the path of an input or output must not be empty or contain NUL")
-    return name
+    return tuple(dict.fromkeys(paths))
 
 
 class CurrentRun(msgspec.Struct, frozen=True):
@@ -125,7 +117,6 @@ within: Final[ContextVar[CurrentRun | None]] = ContextVar("milecastle_file_run",
 
 
 def current() -> CurrentRun | None:
-    """The run calling this node; ``None`` outside a file run."""
     return within.get()
 
 
@@ -262,7 +253,7 @@ class CommandNode:
         from threading import Thread
 
         deadline = None if self.timeout is None else monotonic() + self.timeout
-        reader = Thread(target=_read, args=(process, captured), daemon=True)
+        reader = Thread(target=captured.read, args=(process,), daemon=True)
         reader.start()
         try:
             reader.join(_left(deadline))
@@ -280,7 +271,12 @@ class CommandNode:
     def _failed(
         self, exit_code: int | None, outcome: CommandOutcome, place: str | None
     ) -> CommandFailed:
-        how = f"took longer than {self.timeout:g} s" if exit_code is None else _ending(exit_code)
+        if exit_code is None:
+            how = f"took longer than {self.timeout:g} s"
+        elif exit_code < 0:
+            how = f"was terminated by signal {-exit_code}"
+        else:
+            how = f"exited with code {exit_code}"
         where = f"; what it printed is in {place}" if place else ""
         return CommandFailed(
             f"the command '{self.__name__}' {how}{where}",
@@ -294,13 +290,6 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - monotonic())
 
 
-def _read(process: Popen[bytes], captured: _Captured) -> None:
-    if process.stdout is not None:
-        with process.stdout as pipe:
-            while data := os.read(pipe.fileno(), 65536):
-                captured.add(data)
-
-
 class _Captured:
     def __init__(self, keep: int) -> None:
         self._half = max(keep // 2, 1)
@@ -308,7 +297,13 @@ class _Captured:
         self._tail = bytearray()
         self.omitted = 0
 
-    def add(self, data: bytes) -> None:
+    def read(self, process: Popen[bytes]) -> None:
+        if process.stdout is not None:
+            with process.stdout as pipe:
+                while data := os.read(pipe.fileno(), 65536):
+                    self._add(data)
+
+    def _add(self, data: bytes) -> None:
         room = self._half - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
@@ -323,12 +318,6 @@ class _Captured:
 
     def text(self) -> str:
         return self.data().decode("utf-8", "replace")
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code < 0:
-        return f"was terminated by signal {-exit_code}"
-    return f"exited with code {exit_code}"
 
 
 if sys.platform == "win32":

@@ -3,7 +3,7 @@
 Before a node runs, its declared outputs are removed. So an output may be neither the root nor the
 workspace, nor contain anything some node reads, nor be behind a link pointing elsewhere.
 Nothing is remembered: a path is checked at each use, and whatever is removed or made is removed or
-made in a folder that is held open, so a link put in the way later is not followed.
+made in a folder held open, so a link put in the way later is not followed.
 
 A file is copied by a clone if the disk can, by a link if asked for, else byte by byte. A clone
 shares the disk's blocks until one side is written to. A hard link shares the file itself: a write
@@ -14,7 +14,7 @@ of a folder covers the names and hashes of everything in it. Other modes do not 
 on the user's umask.
 
 A file's hash is taken from the index if its inode, size and both times are the same, as version
-control and build tools do. A file that was touched less than two seconds before it was hashed is
+control and build tools do. A file touched less than two seconds before it was hashed is
 not noted: within the grain of a disk's clock it could change again unseen.
 
 An entry of the cache may come from elsewhere: a shared folder, a download. So an output's items are
@@ -81,10 +81,8 @@ class Spot(NamedTuple):
         if self.is_folder():
             shutil.rmtree(self.path, dir_fd=self.folder)
             return
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(self.path, dir_fd=self.folder)
-        except FileNotFoundError:
-            return
 
     def replace(self, target: Spot) -> None:
         os.replace(self.path, target.path, src_dir_fd=self.folder, dst_dir_fd=target.folder)
@@ -164,7 +162,7 @@ def problem_of(path: str, workspace: tuple[str, ...] | None) -> str | None:
         return "is outside the root: declare a path inside it"
     if parts == (".",):
         return "is the root itself: declare a file or a folder inside it"
-    if workspace is not None and _meet(parts, workspace):
+    if workspace is not None and parts[: len(workspace)] == workspace[: len(parts)]:
         return "is inside the workspace, or contains it: declare another path"
     return None
 
@@ -174,14 +172,8 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def inside(folder: Path, root: Path) -> tuple[str, ...] | None:
-    """A folder's place in the root, or ``None``."""
     relative = parts_of(os.path.relpath(os.path.realpath(folder), os.path.realpath(root)))
     return None if relative[0] == ".." else relative
-
-
-def _meet(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    short = min(len(one), len(other))
-    return one[:short] == other[:short]
 
 
 _CHUNK: Final = 1 << 20
@@ -198,21 +190,20 @@ _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 
 
 def bring(source: Path, target: Spot, *, mode: int, link: bool = False) -> str:
-    """Copy ``source`` to ``target``; return the SHA-256 of the result.
+    """Copy ``source`` to ``target``; return the result's SHA-256.
 
-    A hard link has the mode of the source, and anything else the one that is given.
+    A hard link has the source's mode, and anything else the given one.
     """
     if link:
         try:
             os.link(source, target.path, dst_dir_fd=target.folder)
-        except OSError:
-            pass  # another disk, or one that has no links
-        else:
             made = os.open(target.path, _READ, dir_fd=target.folder)
-            try:
-                return _hash(made)
-            finally:
-                os.close(made)
+        except OSError:  # another disk, or one that has no links
+            return copy_hashed(source, target, mode=mode, durable=False)
+        try:
+            return _hash(made)
+        finally:
+            os.close(made)
     return copy_hashed(source, target, mode=mode, durable=False)
 
 
@@ -309,8 +300,6 @@ class Links(Exception):
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path} is {what}")
-        self.path = path
-        self.what = what
 
 
 def hash_bytes(data: bytes) -> str:
@@ -353,30 +342,24 @@ def look_into(path: str) -> tuple[Item, ...]:
 def hash_items(items: tuple[Item, ...]) -> str:
     if len(items) == 1 and not items[0].folder:
         return items[0].hash + (_EXECUTABLE if items[0].mode & stat.S_IXUSR else "")
-    return "tree-" + hash_bytes(msgspec.json.encode([_facts(item) for item in items]))
-
-
-def _facts(item: Item) -> tuple[str, str, int, bool, str]:
-    executable = bool(item.mode & stat.S_IXUSR) and not item.folder
-    return (item.path, item.hash, item.size, executable, item.link)
+    facts = [
+        (one.path, one.hash, one.size, bool(one.mode & stat.S_IXUSR) and not one.folder, one.link)
+        for one in items
+    ]
+    return "tree-" + hash_bytes(msgspec.json.encode(facts))
 
 
 def hash_of(path: str) -> str | None:
-    """Hash of the file or folder at a path; ``None`` if nothing is there."""
     try:
         found, _, mode = read_hash(path)
     except FileNotFoundError:
         return None
-    except (IsADirectoryError, PermissionError, Links, OSError):
-        return _hash_of_other(path)
+    except (OSError, Links):  # a folder, or an error that the next look repeats
+        try:
+            return hash_items(look_into(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
     return found + _EXECUTABLE if mode & stat.S_IXUSR else found
-
-
-def _hash_of_other(path: str) -> str | None:
-    try:
-        return hash_items(look_into(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _file(path: str, name: str) -> Item:
@@ -390,20 +373,16 @@ def _inside(path: str, prefix: str) -> Iterable[Item]:
     for entry in entries:
         name = f"{prefix}{entry.name}"
         if entry.is_symlink():
-            yield Item(name, link=_inner_link(entry.path, name))
+            target = os.readlink(entry.path)  # noqa: PTH115 - as it is written
+            if leads_out(target, name):
+                raise Links(entry.path, "a symbolic link that points outside its folder")
+            yield Item(name, link=target)
         elif entry.is_dir():
             mode = entry.stat(follow_symlinks=False).st_mode & _MODES
             yield Item(name, mode=mode, folder=True)
             yield from _inside(entry.path, f"{name}/")
         else:
             yield _file(entry.path, name)
-
-
-def _inner_link(path: str, name: str) -> str:
-    target = os.readlink(path)  # noqa: PTH115 - as it is written
-    if leads_out(target, name):
-        raise Links(path, "a symbolic link that points outside its folder")
-    return target
 
 
 def leads_out(target: str, name: str) -> bool:
@@ -431,7 +410,7 @@ def task_hash(
 ) -> str:
     """Hash over a task's dependencies and declared outputs.
 
-    ``input`` is the digest of the run's input and ``seen`` that of the state, if they count.
+    ``input`` is the digest for the run's input and ``seen`` the state's, if they count.
     """
     facts = (
         node,
@@ -448,12 +427,10 @@ def task_hash(
 
 _GRAIN: Final = 2_000_000_000
 
-Signature = tuple[int, int, int, int, int]
-
 
 @prepared
 class _Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    signature: Signature
+    signature: tuple[int, int, int, int, int]
     hash: str
 
 
@@ -472,7 +449,7 @@ class StatIndex:
             Links: it is a link and ``follow`` was not asked for, or something else altogether.
         """
         if self._path is None:
-            return _hash_of_any(path) if follow else hash_of(path)
+            return hash_of(os.path.realpath(path) if follow else path)
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -481,36 +458,23 @@ class StatIndex:
             return self.hash_of(os.path.realpath(path))
         if not stat.S_ISREG(found.st_mode):
             return hash_of(path)
-        signature = _signature(found)
+        times = (found.st_mtime_ns, found.st_ctime_ns)
+        signature = (found.st_ino, found.st_size, *times, found.st_mode)
         known = self._fresh.get(path) or self._known.get(path)
         if known is not None and known.signature == signature:
             self._fresh[path] = known
             return known.hash
         now = time_ns()
         hash = hash_of(path)
-        if hash is not None and now - max(found.st_mtime_ns, found.st_ctime_ns) > _GRAIN:
+        if hash is not None and now - max(times) > _GRAIN:
             self._fresh[path] = _Known(signature, hash)
         return hash
 
     def save(self) -> None:
         """Save the index; an error here does not fail the run."""
-        if self._path is None or self._fresh == self._known:
-            return
-        try:
-            put(self._path, msgspec.msgpack.encode(self._fresh), durable=False)
-        except OSError:
-            return
-
-
-def _hash_of_any(path: str) -> str | None:
-    try:
-        return hash_of(path)
-    except Links:
-        return hash_of(os.path.realpath(path))
-
-
-def _signature(found: os.stat_result) -> Signature:
-    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+        if self._path is not None and self._fresh != self._known:
+            with suppress(OSError):
+                put(self._path, msgspec.msgpack.encode(self._fresh), durable=False)
 
 
 def _read(path: Path | None) -> dict[str, _Known]:
@@ -528,12 +492,10 @@ _SEPARATORS: Final = [one for one in (os.sep, os.altsep) if one and one != "/"]
 
 
 def result_hash(artifacts: tuple[Artifact, ...], update: bytes) -> str:
-    """Hash of a node's result: its outputs, item by item, and its update."""
     return hash_bytes(msgspec.json.encode((artifacts, update)))
 
 
 def problem_of_entry(entry: CacheEntry, checkpoint: NodeCheckpoint) -> str | None:
-    """Mismatch between an entry and a node's result, or ``None``."""
     if {one.path: one.hash for one in entry.artifacts} != checkpoint.outputs:
         return "has different outputs than were recorded"
     for artifact in entry.artifacts:
@@ -545,7 +507,6 @@ def problem_of_entry(entry: CacheEntry, checkpoint: NodeCheckpoint) -> str | Non
 
 
 def problem_of_items(artifact: Artifact) -> str | None:
-    """Problem with harvested items, or ``None``."""
     items = artifact.items
     folders: set[str] = set()
     names: set[str] = set()

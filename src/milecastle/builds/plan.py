@@ -4,7 +4,7 @@ Rules:
 
 - A node is reused only if its checkpoint is valid and everything upstream of it is reused.
 - A checkpoint is valid only if the node ended well, its outputs are there (or can be put back)
-  with the hashes that were recorded, the cache holds its entry, the trace shows it complete, and
+  with the recorded hashes, the cache holds its entry, the trace shows it complete, and
   everything its task hash covers is as it was.
 - All reasons are given, not the first. Nothing is read here.
 - A run is resumed only if the workspace is intact, the run before it exists, failed, failed in a
@@ -28,12 +28,9 @@ Rule = Literal[
 ]
 """The rule of a reason."""
 
-GraphFit = Literal["equal", "additions", "migrated", "different"]
-"""How today's graph compares with the one of the run before."""
-
 
 class Reason(msgspec.Struct, frozen=True):
-    """One reason against, and the rule that it comes from."""
+    """One reason against, and its rule."""
 
     rule: Rule
     message: str
@@ -151,7 +148,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(facts: Iterable[NodeFacts], mode: Mode) -> dict[str, Decision]:
-    """Decide for each node, in topological order."""
     decisions: dict[str, Decision] = {}
     known: dict[str, NodeCheckpoint] = {}
     for one in facts:
@@ -162,11 +158,14 @@ def make_plan(facts: Iterable[NodeFacts], mode: Mode) -> dict[str, Decision]:
         invalid = reasons_against(one, known)
         waiting = [above for above in one.upstream if decisions[above].action == "execute"]
         if not invalid and not waiting and one.checkpoint is not None:
+            recorded = one.checkpoint.outputs
+            lost = tuple(path for path, hash in recorded.items() if one.outputs[path] != hash)
             known[name] = one.checkpoint
-            decisions[name] = Decision(name, "reuse", (), _to_restore(one, one.checkpoint))
+            decisions[name] = Decision(name, "reuse", restore=lost)
             continue
         above = [Why("upstream", f"upstream node '{name}' is executed") for name in waiting]
-        decisions[name] = Decision(name, "execute", (*invalid, *above), (), tuple(invalid))
+        reasons = (*invalid, *above)
+        decisions[name] = Decision(name, "execute", reasons, invalid=tuple(invalid))
     return decisions
 
 
@@ -254,12 +253,6 @@ def _changed_upstream(
     return reasons
 
 
-def _to_restore(facts: NodeFacts, checkpoint: NodeCheckpoint) -> tuple[str, ...]:
-    if facts.outputs == checkpoint.outputs:
-        return ()
-    return tuple(path for path, hash in checkpoint.outputs.items() if facts.outputs[path] != hash)
-
-
 def _task_hash(checkpoint: NodeCheckpoint) -> str:
     return task_hash(
         node=checkpoint.node,
@@ -284,9 +277,8 @@ def _line(decision: Decision) -> str:
 class ResumeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the verdict depends on.
 
-    ``asked_for`` is the run that was named, or ``None`` if it was to be found. ``fit`` says how
-    the graph compares and ``differences`` why it does not fit; ``exact`` asks for equality.
-    ``has_checkpoints`` says whether any node was complete in the run.
+    ``asked_for`` is the named run, or ``None`` if it was to be found. ``same_graph``: the run had
+    today's graph. ``has_checkpoints``: a node was complete in the run.
     ``invalid`` has, for each node that was complete and is no longer valid, why;
     ``upstream`` are the nodes upstream of the resume point.
     """
@@ -296,30 +288,24 @@ class ResumeFacts(msgspec.Struct, frozen=True, kw_only=True):
     previous: RunRecord | None = None
     failure: Failure | None = None
     has_checkpoints: bool = True
-    fit: GraphFit = "equal"
-    differences: tuple[str, ...] = ()
-    exact: bool = False
+    same_graph: bool = True
     retry_count: int = 0
     invalid: Mapping[str, str] = {}
     upstream: frozenset[str] = frozenset()
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A run that might be resumed."""
-
     record: RunRecord
     failure: Failure | None
 
 
 def judge(facts: ResumeFacts) -> Verdict:
-    """The verdict, with all reasons."""
     return Verdict(
         (*judge_workspace(facts.damage).reasons, *_of_previous(facts), *_of_upstream(facts))
     )
 
 
 def judge_workspace(damage: Iterable[str]) -> Verdict:
-    """The verdict on the workspace alone, required by every mode."""
     return Verdict(
         tuple(Reason("workspace", f"the workspace is damaged: {what}") for what in damage)
     )
@@ -338,7 +324,9 @@ def find_previous(candidates: Iterable[Candidate], fingerprint: str) -> RunRecor
 def _of_previous(facts: ResumeFacts) -> list[Reason]:
     previous = facts.previous
     if previous is None:
-        return [Reason("previous", _missing(facts.asked_for))]
+        named = f"there is no run {facts.asked_for}"
+        found = "no run of this graph has failed, so there is nothing to resume"
+        return [Reason("previous", named if facts.asked_for is not None else found)]
     reasons: list[Reason] = []
     if facts.failure is None:
         reasons.append(
@@ -360,7 +348,8 @@ def _of_previous(facts: ResumeFacts) -> list[Reason]:
                 "to start over",
             )
         )
-    reasons += _of_graph(facts)
+    if not facts.same_graph:
+        reasons.append(Reason("graph", "the graph has changed since: its fingerprint differs"))
     if facts.retry_count != previous.retry_count + 1:
         reasons.append(
             Reason(
@@ -370,19 +359,6 @@ def _of_previous(facts: ResumeFacts) -> list[Reason]:
             )
         )
     return reasons
-
-
-def _missing(asked_for: str | None) -> str:
-    if asked_for is not None:
-        return f"there is no run {asked_for}"
-    return "no run of this graph has failed, so there is nothing to resume"
-
-
-def _of_graph(facts: ResumeFacts) -> list[Reason]:
-    if facts.fit == "equal" or (facts.fit in ("additions", "migrated") and not facts.exact):
-        return []
-    why = ", ".join(facts.differences) or "its fingerprint differs"
-    return [Reason("graph", f"the graph has changed since: {why}")]
 
 
 def _of_upstream(facts: ResumeFacts) -> list[Reason]:

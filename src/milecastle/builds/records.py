@@ -60,7 +60,7 @@ class NodeCheckpoint(
 ):
     """That a node was complete in a run, and everything its result depended on.
 
-    ``upstream`` has the output hash of each node it builds on; ``seen`` is the digest of
+    ``upstream`` has each upstream node's output hash; ``seen`` is the digest of
     the state it read, empty if it read none. ``expires_at`` is in microseconds since 1970.
     """
 
@@ -104,9 +104,9 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @prepared
 class RunNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``nodes.json``: the checkpoints of a run in one file.
+    """``nodes.json``: a run's checkpoints in one file.
 
-    While the run is active: those it reuses. Once it ``ended``: all of them.
+    While the run is active: those it reuses. Once it ``ended``: all.
     """
 
     format: int

@@ -16,6 +16,7 @@ that created it: with encryption it is encrypted with that thread's key, and is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,8 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return Reused(update)
 
     def fail(self, execution: Execution) -> None:
-        self.trace.note("failed", execution.node)
+        with suppress(OSError):  # the node's own error says more
+            self.trace.note("failed", execution.node)
 
     def keep_log(self, node: str, data: bytes) -> str:
         path = self.workspace.log_path(self.run_id, node)
@@ -222,7 +224,6 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         )
 
     def _make_ready(self, task: FileTask) -> dict[str, str]:
-        """Remove old outputs and hash the inputs, before the node can touch either."""
         for path, _ in task.outputs:
             self.workspace.places.clear(path, task.name)
         for path, place in task.made:
@@ -308,12 +309,7 @@ def _is_old(entry: CacheEntry, cache: Cache | None) -> bool:
     return ttl is not None and time_ns() // 1000 >= entry.created_at + ttl * 1_000_000
 
 
-def wrap_all(nodes: Mapping[str, Node], session: BuildSession, lock: int | None) -> dict[str, Node]:
-    return {name: wrap(node, session, lock) for name, node in nodes.items()}
-
-
 def wrap(node: Node, session: BuildSession, lock: int | None) -> Node:
-    """A node that returns its recorded update if the plan says so, and runs otherwise."""
     if getattr(node, "subgraph", None) is not None:
         session.executed.setdefault(node.name, ())
         return node
@@ -331,7 +327,7 @@ def _planned(node: Node, session: BuildSession, lock: int | None) -> Callable[..
             update = node.call(state, config, ctx)
             return session.finish(begun, update)
         except BaseException:
-            _fail(session, begun)
+            session.fail(begun)
             raise
         finally:
             within.reset(token)
@@ -351,7 +347,7 @@ def _async_planned(node: Node, session: BuildSession, lock: int | None) -> Calla
             update = await node.call(state, config, ctx)
             return await off_loop(session.finish, begun, update)
         except BaseException:
-            _fail(session, begun)
+            session.fail(begun)
             raise
         finally:
             within.reset(token)
@@ -363,13 +359,6 @@ def _current(name: str, session: BuildSession, lock: int | None) -> CurrentRun:
     return CurrentRun(
         session.workspace.places.root, lock, lambda data: session.keep_log(name, data)
     )
-
-
-def _fail(session: BuildSession, begun: Execution) -> None:
-    try:
-        session.fail(begun)
-    except OSError:
-        return  # the node's own error says more
 
 
 def with_caches(

@@ -13,7 +13,6 @@ from milecastle.builds.plan import (
     DAMAGE,
     Candidate,
     Decision,
-    GraphFit,
     NodeFacts,
     Plan,
     ResumeFacts,
@@ -73,6 +72,7 @@ def make_survey(
     count = record.retry_count + 1 if record and failure else 0
     retry_count = count if asked.retry_count is None else asked.retry_count
     if asked.mode == "resume-only":
+        resume_point = tuple(name for name in decisions if name not in base.checkpoints)
         verdict = judge(
             ResumeFacts(
                 damage=(*damage, *_damage_in(decisions)),
@@ -80,11 +80,14 @@ def make_survey(
                 previous=record,
                 failure=failure,
                 has_checkpoints=bool(base.checkpoints),
-                fit=_fit(record, found),
-                exact=True,
+                same_graph=record is None or record.fingerprint == found.graph.fingerprint,
                 retry_count=retry_count,
-                invalid=_invalid(decisions, base),
-                upstream=frozenset(found.ancestors(_resume_point(decisions, base))),
+                invalid={
+                    name: "; ".join(map(str, one.invalid))
+                    for name, one in decisions.items()
+                    if one.invalid and name in base.checkpoints
+                },
+                upstream=frozenset(found.ancestors(resume_point)),
             )
         )
     plan = Plan(
@@ -111,15 +114,10 @@ def find_base(
     planned = [one for one in runs if workspace.has_plan(one.run_id)]  # the others did nothing
     if asked.mode == "resume-only":
         candidates = [Candidate(one, _failure(workspace, one, damage)) for one in planned]
-        return find_previous(candidates, fingerprint) or _newest_failed(workspace, runs, damage)
+        if (previous := find_previous(candidates, fingerprint)) is not None:
+            return previous
+        planned = [one for one in runs if _failure(workspace, one, damage) is not None]
     return max(planned, key=lambda one: (one.started_at, one.run_id), default=None)
-
-
-def _newest_failed(
-    workspace: Workspace, runs: list[RunRecord], damage: list[str]
-) -> RunRecord | None:
-    failed = [one for one in runs if _failure(workspace, one, damage) is not None]
-    return max(failed, key=lambda one: (one.started_at, one.run_id), default=None)
 
 
 def _failure(workspace: Workspace, record: RunRecord | None, damage: list[str]) -> Failure | None:
@@ -209,23 +207,6 @@ def _damage_of(
     except CodecError as error:
         return (f"its update cannot be decoded ({type(error).__name__})",)
     return tuple(workspace.cache.damage_of(one for one in entry.artifacts if one.path in lost))
-
-
-def _fit(record: RunRecord | None, found: FileGraph) -> GraphFit:
-    equal = record is None or record.fingerprint == found.graph.fingerprint
-    return "equal" if equal else "different"
-
-
-def _invalid(decisions: Mapping[str, Decision], base: Base) -> dict[str, str]:
-    return {
-        name: "; ".join(map(str, one.invalid))
-        for name, one in decisions.items()
-        if one.invalid and name in base.checkpoints
-    }
-
-
-def _resume_point(decisions: Mapping[str, Decision], base: Base) -> tuple[str, ...]:
-    return tuple(name for name in decisions if name not in base.checkpoints)
 
 
 def _damage_in(decisions: Mapping[str, Decision]) -> list[str]:

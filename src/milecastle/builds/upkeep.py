@@ -59,7 +59,6 @@ def let_runs_go(
 
 
 def _runs(workspace: Workspace, tenant: str) -> list[RunRecord]:
-    """A tenant's file runs; a file store's records in the same folder are its own."""
     return [
         run
         for run in workspace.runs([])

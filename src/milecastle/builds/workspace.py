@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -51,108 +51,37 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord
 from milecastle.stores.jsonl.shapes import FailureShape, RunShape
 
-_FOLDERS: Final = {
-    "": frozenset({"cache", "runs", "threads", "trace"}),
-    "cache": frozenset({"blobs", "entries"}),
-}
-
-_FILES: Final = {"": frozenset({".gitignore"}), "cache": frozenset({".lock", "index"})}
-
-_OF_RUN: Final = (
-    frozenset({"checkpoints", "output"}),
-    frozenset({"run.json", "failure.json", "nodes.json"}),
+_FOLDERS: Final = re.compile(
+    r"cache(/(blobs|entries)(/[0-9a-f]{2})?)?|trace"
+    r"|runs(/[^/.][^/]*(/(checkpoints|output))?)?",
+    re.DOTALL,
 )
+_UNREAD_FOLDERS: Final = re.compile(r"threads|runs/\.[^/]*\.gone", re.DOTALL)
+_FILES: Final = re.compile(
+    r"\.gitignore|cache/(\.lock|index)|trace/[^/]*\.jsonl|(cache/|runs/[^/]+/)?\.[^/]*\.tmp"
+    r"|cache/blobs/../[0-9a-f]{62}|cache/entries/../[0-9a-f]{62}\.json"
+    r"|runs/\.[^/]*\.lock|runs/[^/]+/(run|failure|nodes)\.json"
+    r"|runs/[^/]+/(checkpoints/.+\.json|output/.+\.log)",
+    re.DOTALL,
+)
+"""Paths in a workspace. Links are neither folders nor files."""
 
 
-def unauthorised(workspace: Path) -> list[str]:
-    """Foreign files in a workspace; the workspace itself if not a folder."""
-    try:
-        return sorted(_found(workspace))
-    except FileNotFoundError:
-        return []
-    except NotADirectoryError:
-        return [f"{workspace} is not a folder: choose another path, or move it away"]
-
-
-def _found(workspace: Path) -> Iterator[str]:
-    yield from _wrong(workspace, _is_named(_FOLDERS[""], _FILES[""]))
-    for name, fits in (
-        ("cache", _is_named(_FOLDERS["cache"], _FILES["cache"])),
-        ("runs", _is_run),
-        ("trace", _is_trace),
-    ):
-        folder = workspace / name
-        if folder.is_dir() and not folder.is_symlink():
-            yield from _wrong(folder, fits)
-    for run in _folders(workspace / "runs"):
-        yield from _wrong(run, _is_named(*_OF_RUN))
-        yield from _wrong_below(run, "checkpoints", _is_file(r".+\.json"))
-        yield from _wrong_below(run, "output", _is_file(r".+\.log"))
-    for name, pattern in (("blobs", "[0-9a-f]{62}"), ("entries", r"[0-9a-f]{62}\.json")):
-        yield from _wrong_below(workspace / "cache", name, _is_shelf)
-        for shelf in _folders(workspace / "cache" / name):
-            yield from _wrong(shelf, _is_file(pattern))
-
-
-def _wrong_below(
-    folder: Path | str, name: str, fits: Callable[[os.DirEntry[str]], bool]
-) -> Iterator[str]:
-    path = Path(folder) / name
-    if path.is_dir() and not path.is_symlink():
-        yield from _wrong(path, fits)
-
-
-def _wrong(folder: Path | str, fits: Callable[[os.DirEntry[str]], bool]) -> Iterator[str]:
+def _foreign(folder: Path | str, below: str = "") -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith(TEMPORARY) and not fits(entry):
+            path = below + entry.name
+            if entry.name.startswith(TEMPORARY):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if _FOLDERS.fullmatch(path):
+                    yield from _foreign(entry.path, f"{path}/")
+                    continue
+                fits = _UNREAD_FOLDERS.fullmatch(path)
+            else:
+                fits = _FILES.fullmatch(path) if entry.is_file(follow_symlinks=False) else None
+            if not fits:
                 yield f"{entry.path} was not created by Milecastle: move it elsewhere"
-
-
-def _is_named(folders: frozenset[str], files: frozenset[str]) -> Callable[[os.DirEntry[str]], bool]:
-    def fits(entry: os.DirEntry[str]) -> bool:
-        if entry.is_dir(follow_symlinks=False):
-            return entry.name in folders
-        name = entry.name
-        passing = name.startswith(".") and name.endswith(".tmp")
-        return entry.is_file(follow_symlinks=False) and (name in files or passing)
-
-    return fits
-
-
-def _is_file(pattern: str) -> Callable[[os.DirEntry[str]], bool]:
-    matches = re.compile(pattern).fullmatch
-
-    def fits(entry: os.DirEntry[str]) -> bool:
-        return matches(entry.name) is not None and entry.is_file(follow_symlinks=False)
-
-    return fits
-
-
-def _is_shelf(entry: os.DirEntry[str]) -> bool:
-    is_named = re.fullmatch("[0-9a-f]{2}", entry.name) is not None
-    return is_named and entry.is_dir(follow_symlinks=False)
-
-
-def _is_run(entry: os.DirEntry[str]) -> bool:
-    """A run's folder, a thread's lock, or an unfinished deletion."""
-    if entry.is_dir(follow_symlinks=False):
-        return not entry.name.startswith(".") or entry.name.endswith(".gone")
-    is_lock = entry.name.startswith(".") and entry.name.endswith(".lock")
-    return is_lock and entry.is_file(follow_symlinks=False)
-
-
-def _is_trace(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
-
-
-def _folders(folder: Path) -> Iterator[str]:
-    try:
-        with os.scandir(folder) as entries:
-            found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    yield from (entry.path for entry in found if not entry.name.startswith("."))
 
 
 _ids: Final = IdMaker()
@@ -181,7 +110,12 @@ class Workspace:
 
     def unauthorised(self) -> list[str]:
         """Foreign files in the workspace, or the workspace itself if not a folder."""
-        return unauthorised(self.path)
+        try:
+            return sorted(_foreign(self.path))
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            return [f"{self.path} is not a folder: choose another path, or move it away"]
 
     def recorder(self) -> Workspace:
         """Place for run records: here, or beside, if this is not a folder."""

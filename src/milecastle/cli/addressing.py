@@ -90,7 +90,6 @@ def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterato
 
 
 def has_thread(store: Store, key: ThreadKey) -> bool:
-    """True if a thread with exactly this name has checkpoints or runs."""
     return store.head(key) is not None or bool(store.runs(key, limit=1))
 
 

@@ -36,7 +36,6 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def format_completion(self, item: CompletionItem) -> str:
-        """One line: the kind of an item, and its value as a word."""
         return f"{item.type},{bash_word(str(item.value))}"
 
 

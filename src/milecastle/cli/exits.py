@@ -33,5 +33,4 @@ _CODES: Final[tuple[tuple[type[MilecastleError], int], ...]] = (
 
 
 def code_of(error: MilecastleError) -> int:
-    """Exit code for an error: the first matching table line."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

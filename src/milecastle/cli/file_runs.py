@@ -1,13 +1,14 @@
-"""Graphs whose nodes declare files, built and planned in a workspace.
+"""Graphs whose nodes declare files: built and planned in a workspace, and listed among the threads.
 
-The workspace is ``--workspace``; the one that the app was compiled with; or the folder of a
-``file://`` store. Unless the app says otherwise, declared files are in the current folder.
+The workspace is ``--workspace``; the app's own; or the folder of a ``file://`` store, whose own
+runs are in the same folder and are distinguished by their log. Unless the app says otherwise,
+declared files are in the current folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, get_args
+from collections.abc import Iterable
+from typing import Any, NamedTuple, get_args
 
 import click
 
@@ -17,18 +18,24 @@ from milecastle.builds.nodes import files_of
 from milecastle.builds.plan import Plan
 from milecastle.builds.workspace import Workspace
 from milecastle.cli.exits import OK, REFUSED
-from milecastle.cli.printing import print_document, print_lines
+from milecastle.cli.printing import print_document, print_facts, print_failure, print_table
 from milecastle.cli.session import Session, path_of
-from milecastle.cli.verb import app_argument
+from milecastle.cli.verb import app_argument, several_options
+from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Mode
-from milecastle.views.builds import plan_document
-from milecastle.views.documents import FileRunDocument
+from milecastle.model.run import Mode, RunRecord
+from milecastle.ports.store import Store
+from milecastle.views.builds import FileThreads, plan_document
+from milecastle.views.documents import (
+    FileHistoryDocument,
+    FileRunDocument,
+    FileShowDocument,
+    NodeLine,
+)
+from milecastle.views.lines import names, seconds
 from milecastle.views.values import plain
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_BUILD_OPTIONS = (
+build_options = several_options(
     app_argument,
     click.option(
         "--thread", metavar="NAME", help="Runs of a thread build on each other; the graph's name."
@@ -44,14 +51,7 @@ _BUILD_OPTIONS = (
 )
 
 
-def build_options(command: F) -> F:
-    for option in reversed(_BUILD_OPTIONS):
-        command = option(command)
-    return command
-
-
 def declares_files(app: App[Any]) -> bool:
-    """True if any node declares inputs, outputs or a cache."""
     return any(files_of(node.function) is not None for node in app.graph.nodes.values())
 
 
@@ -75,11 +75,10 @@ def file_run(
             "a build needs a workspace: name one with --workspace DIR, compile(workspace=...), "
             "or a store file://DIR; without files, write: milecastle run"
         )
-    name = thread or app.graph.name
     return load_file_run(
         lambda: app,
         workspace,
-        thread=name,
+        thread=thread or app.graph.name,
         tenant=session.tenant,
         mode=mode,
         encryption=app.encryption,
@@ -102,9 +101,83 @@ def print_file_result(session: Session, key: ThreadKey, mode: Mode, result: File
         reused=result.reused,
         state=plain(result.state),
     )
+    counts = f"{len(document.executed)} executed, {len(document.reused)} reused"
+    head = f"thread {key.thread}: completed, {counts} (run {result.run_id})"
+    executed = [f"  {name}: {'; '.join(why)}" for name, why in document.executed.items()]
+    session.report(document, [head, *executed])
+
+
+class SearchedPlaces(NamedTuple):
+    """Where threads and runs are searched: at least one of the two is set."""
+
+    store: Store | None
+    files: FileThreads | None
+
+
+def print_file_run(session: Session, document: FileShowDocument) -> None:
     if session.as_json:
         print_document(document)
         return
-    counts = f"{len(document.executed)} executed, {len(document.reused)} reused"
-    print_lines([f"thread {key.thread}: completed, {counts} (run {result.run_id})"])
-    print_lines(f"  {name}: {'; '.join(why)}" for name, why in document.executed.items())
+    run = document.run
+    print_facts(
+        {
+            "thread": document.thread,
+            "run": run.run_id,
+            "status": run.status,
+            "mode": run.mode,
+            "started": run.started_at,
+            "ended": run.ended_at or "-",
+        }
+    )
+    if run.failure:
+        print_failure(run.failure)
+    print_table(_NODE_HEAD, _node_rows(document.nodes))
+
+
+def print_file_history(session: Session, thread: str, lines: tuple[NodeLine, ...]) -> None:
+    document = FileHistoryDocument(tenant=session.tenant, thread=thread, nodes=lines)
+    session.report_table(document, _NODE_HEAD, _node_rows(lines))
+
+
+def open_source(session: Session, folder: str | None) -> SearchedPlaces:
+    """This call's store and workspace.
+
+    Raises:
+        click.UsageError: neither is given.
+    """
+    store: Store | None = None
+    missing: click.UsageError | None = None
+    try:
+        store = session.store()
+    except click.UsageError as error:
+        missing = error
+    workspace = find_workspace(session, session.app() if session.named_app else None, folder)
+    if missing is not None and workspace is None:
+        raise missing
+    if folder and workspace is not None and not workspace.recorder().path.is_dir():
+        raise click.UsageError(f"there is no workspace at {folder}")
+    files = None if workspace is None else FileThreads(workspace, session.tenant)
+    return SearchedPlaces(store, files)
+
+
+def find_file_run(files: FileThreads, address: str) -> RunRecord | None:
+    """The run that ``thread`` or ``thread@run-id`` means; ``None`` if there is no such thread."""
+    found = files.find(address)
+    name, _, run_id = address.rpartition("@")
+    return found or (files.find(name, run_id) if name else None)
+
+
+def no_thread(session: Session, thread: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"there is no thread '{thread}' in tenant '{session.tenant}': `milecastle ls` lists them"
+    )
+
+
+_NODE_HEAD = ("NODE", "ENDED", "OUTPUTS", "RUN")
+
+
+def _node_rows(lines: Iterable[NodeLine]) -> list[list[str]]:
+    return [
+        [line.node, seconds(line.ended_at), names(tuple(line.outputs)), line.run_id]
+        for line in lines
+    ]

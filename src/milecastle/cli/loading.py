@@ -1,7 +1,7 @@
 """Loading ``module:attribute``: the user typed it, so it is imported.
 
 This is the one place where something is imported by name. The name comes from the command line,
-the environment or pyproject.toml, and never from anything that is stored.
+the environment or pyproject.toml, and never from anything stored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NoReturn, cast
 import click
 
 from milecastle.app.application import App
+from milecastle.app.flow import Flow
 from milecastle.app.runner import Runner
 from milecastle.app.state_graph import StateGraph
 from milecastle.cli.exits import FAILED
@@ -75,9 +76,10 @@ def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
         found: Any = _apps_of(module)
     else:
         found = _attribute(module, attribute or "app")
-    if callable(found) and not isinstance(found, App | StateGraph):
+    if callable(found) and not isinstance(found, App | StateGraph | Flow):
         found = _call(cast("Callable[[], Any]", found), reference)
     listed: list[Any] = list(anything(found)) if isinstance(found, list | tuple) else [found]
+    listed = [cast("Any", one).graph() if isinstance(one, Flow) else one for one in listed]
     if not listed:
         raise LoadError(f"{reference} is an empty list: it needs at least one app")
     for one in listed:

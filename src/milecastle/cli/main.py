@@ -30,6 +30,7 @@ VERBS: Final[dict[str, str]] = {
     "submit": "Hand a run over to the workers, and return at once.",
     "worker": "Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.",
     "serve": "Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.",
+    "mcp": "Serve graphs as durable tools over MCP, on standard input and output.",
     "dev": "Serve and run an app on this machine, and again whenever its code changes.",
     "workers": "List the workers of a store, with what they run and when they were last heard of.",
     "queue": "List how many threads are due, wait for their time, and run: by graph and tenant.",
@@ -53,6 +54,7 @@ VERBS: Final[dict[str, str]] = {
     "fork": "Go back to a checkpoint, in the same thread or in a new one.",
     "update": "Change the state of a thread by adding a checkpoint.",
     "graph": "Draw a graph.",
+    "replay": "Compare recorded threads with the code as it is, without writing or calling steps.",
     "gc": "Delete old checkpoints and threads.",
     "verify": "Read everything and report damage and where it is.",
     "repair": "Remove torn last lines from log files, saving copies.",
@@ -65,8 +67,6 @@ VERBS: Final[dict[str, str]] = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its verbs by name and loads one on use."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 

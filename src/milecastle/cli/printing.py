@@ -46,7 +46,6 @@ class ProgressReport:
             say(f"{self._what}: {self._count} done, now {place}")
 
     def over(self, items: Iterable[T], name: Callable[[T], str] = str) -> Iterator[T]:
-        """Iterate over items and report progress."""
         for item in items:
             yield item
             self.at(name(item))
@@ -70,7 +69,6 @@ _COLOURS = {
 
 
 def wants_colour() -> bool:
-    """True if stdout is a terminal and colour is not disabled."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -93,7 +91,6 @@ def terminal_width() -> int | None:
 
 
 def fitting(line: str, width: int) -> str:
-    """A line, truncated with an ellipsis if it is too long."""
     if len(line) * 2 <= width:
         return line
     from unicodedata import combining, east_asian_width
@@ -144,7 +141,6 @@ def shortest_length(ids: Sequence[str]) -> int:
 
 
 def _colour(column: str, cell: str) -> str | None:
-    """The colour of a cell: statuses and verdicts have one, on a terminal that wants it."""
     return _COLOURS.get(cell) if column in _COLOURED and wants_colour() else None
 
 

@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
 from types import FrameType
@@ -45,13 +45,15 @@ Stamps = Mapping[str, tuple[int, int]]
 
 
 def watched(folder: Path) -> Stamps:
-    """Time and size of each file of code under a folder."""
-    return dict(_stamps(folder))
-
-
-def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    stamps: dict[str, tuple[int, int]] = {}
     for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if _is_own(place, name)]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _SKIPPED
+            and not Path(place, name, "pyvenv.cfg").exists()
+        ]
         for name in files:
             if name.endswith(".py") or name == _SETTINGS:
                 path = Path(place, name)
@@ -59,12 +61,8 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
                     found = path.stat()
                 except OSError:  # it was removed, or is a link to nothing
                     continue
-                yield str(path.relative_to(folder)), (found.st_mtime_ns, found.st_size)
-
-
-def _is_own(place: str, name: str) -> bool:
-    is_skipped = name.startswith(".") or name in _SKIPPED
-    return not is_skipped and not Path(place, name, "pyvenv.cfg").exists()
+                stamps[str(path.relative_to(folder))] = found.st_mtime_ns, found.st_size
+    return stamps
 
 
 def changed(before: Stamps, after: Stamps) -> str | None:
@@ -74,8 +72,6 @@ def changed(before: Stamps, after: Stamps) -> str | None:
 
 
 class DevSeat(msgspec.Struct, frozen=True):
-    """The socket and token given by the parent."""
-
     socket: Any
     token: str
 
@@ -97,8 +93,6 @@ def _end_with_parent(pipe: int) -> None:
 
 
 class Interrupts:
-    """Counts Ctrl-C and SIGTERM in its block."""
-
     def __init__(self) -> None:
         self.count = 0
         self._before: dict[signal.Signals, Any] = {}
@@ -134,7 +128,6 @@ class Reloader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Run until SIGTERM or Ctrl-C."""
         reader, writer = os.pipe()
         try:
             while not self._interrupts.count:
@@ -160,7 +153,6 @@ class Reloader:
         )
 
     def _wait(self, before: Stamps) -> str | None:
-        """Wait until a file changes; which one. ``None`` if it is interrupted."""
         has_ended = False
         while True:
             time.sleep(_EVERY)

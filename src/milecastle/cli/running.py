@@ -6,33 +6,30 @@ Ctrl-C ends the run at its last commit, and prints how to continue.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import click
 
 from milecastle.app.application import App
 from milecastle.app.results import Result
+from milecastle.app.runs.calls import Call
 from milecastle.app.runs.planned import PlannedRun
-from milecastle.app.runs.submission import Handle, require_shared
+from milecastle.app.runs.submission import Handle
 from milecastle.cli.addressing import command_text
 from milecastle.cli.exits import FAILED, INTERRUPTED, OK, STOPPED
 from milecastle.cli.printing import ProgressReport, print_document, print_lines, print_state, say
 from milecastle.cli.questions import parse_object, question_text
 from milecastle.cli.session import Session
+from milecastle.cli.verb import several_options
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
-from milecastle.model.policies import ExecutionOptions
-from milecastle.ports.claims import ClaimStore
 from milecastle.views.lines import moment, names, run_document, seconds, submit_document
 from milecastle.views.values import as_json
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 config_option = click.option("--config", metavar="JSON", help="The config that nodes receive.")
 
-_RUN_OPTIONS = (
+run_options = several_options(
     config_option,
     click.option(
         "--max-steps", type=click.IntRange(min=1), metavar="N", help="Maximum number of steps."
@@ -41,7 +38,7 @@ _RUN_OPTIONS = (
     click.option("--trace", is_flag=True, help="Print every event to stderr."),
 )
 
-_INPUT_OPTIONS = (
+input_options = several_options(
     click.option(
         "--thread", metavar="NAME", help="The thread; if omitted, a new one with a generated id."
     ),
@@ -66,24 +63,6 @@ take_over_option = click.option(
 )
 
 
-def run_options(command: F) -> F:
-    return _with_options(command, _RUN_OPTIONS)
-
-
-def input_options(command: F) -> F:
-    return _with_options(command, _INPUT_OPTIONS)
-
-
-def _with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def options_of(max_steps: int | None, timeout: float | None) -> ExecutionOptions:
-    return ExecutionOptions(max_steps=max_steps, timeout=timeout)
-
-
 def read_input(given: str | None) -> dict[str, Any]:
     if not given:
         return {}
@@ -101,12 +80,13 @@ def read_config(given: str | None) -> dict[str, Any] | None:
     return parse_object(given, "--config") if given else None
 
 
-def finish(
-    session: Session, planned: PlannedRun | Result[Any], *, trace: bool, reference: str | None
-) -> None:
+def run_and_exit(session: Session, call: Call, *, trace: bool) -> NoReturn:
     """Perform a run, print its outcome, and exit with the right code."""
     app = session.app()
+    with session.user_code():
+        planned = app.runner.begin(call)
     key = planned.key if isinstance(planned, PlannedRun) else planned.thread
+    reference = session.typed_app
     try:
         with session.user_code():
             result = planned if isinstance(planned, Result) else _driven(app, planned, trace)
@@ -138,7 +118,6 @@ def _driven(app: App[Any], planned: PlannedRun, trace: bool) -> Result[Any]:
 
 
 def _traced(event: Event) -> str:
-    """An event as a line: never a value of the state."""
     seq = "" if event.seq is None else f" seq={event.seq}"
     node = f" {event.node}" if event.node else ""
     more = "".join(f" {name}={as_json(value)}" for name, value in event.facts.items())
@@ -176,10 +155,6 @@ def _where(result: Result[Any]) -> str:
         asking = tuple(one.node for one in result.interrupts if one.asks)
         return f" at {names(asking)}" if asking else f" before {names(result.next)}"
     return f" until {seconds(moment(result.wake_at))}" if result.wake_at else ""
-
-
-def shared_store(session: Session) -> ClaimStore:
-    return require_shared(session.store())
 
 
 def print_handle(session: Session, handle: Handle[Any]) -> None:

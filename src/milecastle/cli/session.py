@@ -1,6 +1,6 @@
-"""A session: the options of one call of the command line, and what it opened.
+"""A session: the options given on the command line, and what it opened.
 
-Which store, first found wins: ``--store``; the store that the app was compiled with; the
+Which store, first found wins: ``--store``; the app's own store; the
 environment; pyproject.toml; ``runs.db`` in this folder, if it is there.
 """
 
@@ -25,7 +25,7 @@ from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.with_store import on_one_store, with_store
 from milecastle.cli.loading import load
-from milecastle.cli.printing import print_document, print_lines
+from milecastle.cli.printing import print_document, print_lines, print_table
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.maintenance import Unopened
@@ -117,7 +117,7 @@ _USUAL_TENANT = "default"
 
 
 class Session:
-    """One call: its flags, the settings around it, the store and the app that it opened."""
+    """One call: its flags, the settings around it, the store and the app it opened."""
 
     def __init__(
         self,
@@ -183,6 +183,14 @@ class Session:
             print_document(document)
         else:
             print_lines(lines)
+
+    def report_table(
+        self, document: msgspec.Struct, head: Sequence[str], rows: Iterable[Sequence[str]]
+    ) -> None:
+        if self.as_json:
+            print_document(document)
+        else:
+            print_table(head, rows)
 
     def url(self) -> Setting | None:
         if self.typed_store:

@@ -30,26 +30,22 @@ def load_or_record(
     try:
         return session.app()
     except (LoadError, DefinitionError) as error:
-        if thread or folder:
-            name = thread or session.app_reference or ""
-            _record_unloadable(session, name, folder, mode, error)
+        record: RunRecord | None = None
+        if folder:
+            with suppress(OSError):
+                key = session.key(thread or session.app_reference or "")
+                workspace = Workspace(folder, root=session.folder)
+                record = record_unloadable(workspace, key, mode, error.__cause__ or error)
+        elif thread:
+            record = _record_in_store(session, thread, mode, error)
+        if record is not None:
+            say(f"recorded as run {record.run_id} of thread '{record.key.thread}'")
         raise
 
 
-def _record_unloadable(
-    session: Session, thread: str, folder: str | None, mode: Mode, error: BaseException
-) -> None:
-    if folder:
-        with suppress(OSError):
-            workspace = Workspace(folder, root=session.folder)
-            cause = error.__cause__ or error
-            record = record_unloadable(workspace, session.key(thread), mode, cause)
-            say(f"recorded as run {record.run_id} of thread '{thread}'")
-        return
-    _record_in_store(session, thread, mode, error)
-
-
-def _record_in_store(session: Session, thread: str, mode: Mode, error: BaseException) -> None:
+def _record_in_store(
+    session: Session, thread: str, mode: Mode, error: BaseException
+) -> RunRecord | None:
     """The thread's log and status do not change.
 
     Only a thread without a log gets the status of its last run.
@@ -57,17 +53,16 @@ def _record_in_store(session: Session, thread: str, mode: Mode, error: BaseExcep
     found = session.url()
     path = path_of(found.value) if found else None
     if found is None or (path is not None and not path.parent.is_dir()):
-        return
+        return None
     with suppress(MilecastleError):
-        store = session.open(found.value)
-        record = commit_unloadable(store, session.key(thread), mode, error, SystemClock())
-        say(f"recorded as run {record.run_id} of thread '{thread}'")
+        store, key = session.open(found.value), session.key(thread)
+        return commit_unloadable(store, key, mode, error, SystemClock())
+    return None
 
 
 def commit_unloadable(
     store: Store, key: ThreadKey, mode: Mode, error: BaseException, clock: Clock
 ) -> RunRecord:
-    """Commit a run record for a graph that could not be loaded because of ``error``."""
     newest = next(iter(store.runs(key, limit=1)), None)
     head = store.head(key)
     now = clock.now()

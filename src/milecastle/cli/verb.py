@@ -17,9 +17,10 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from milecastle.app.application import App
+from milecastle.cli.addressing import find_thread
 from milecastle.cli.exits import FAILED, STOPPED, code_of
 from milecastle.cli.loading import LoadError
-from milecastle.cli.printing import print_document, print_lines, say
+from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
 from milecastle.errors import (
     DefinitionError,
@@ -29,6 +30,7 @@ from milecastle.errors import (
     ResumeRefused,
 )
 from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.views.documents import ErrorDocument, ErrorLine, ProblemLine, WrittenDocument
 from milecastle.views.lines import checkpoint_line, names
@@ -37,23 +39,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def stored_app(session: Session) -> tuple[App[Any], Store]:
-    """The app and its store, which it must have."""
     app = session.app()
     if not app.has_store:
         raise click.UsageError("the app has no store, so it has no threads: set one with --store")
     return app, app.store
 
 
+def stored_thread(session: Session, thread: str) -> tuple[App[Any], ThreadKey]:
+    app, store = stored_app(session)
+    return app, find_thread(store, session.tenant, thread)
+
+
 def print_written(session: Session, written: CheckpointMetadata, what: str) -> None:
-    key = written.key
-    if session.as_json:
-        line = checkpoint_line(written)
-        print_document(WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=line))
-        return
-    print_lines([f"{what} {key.thread}@{written.seq} ({written.id}), next: {names(written.next)}"])
+    key, line = written.key, checkpoint_line(written)
+    document = WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=line)
+    said = f"{what} {key.thread}@{written.seq} ({written.id}), next: {names(written.next)}"
+    session.report(document, [said])
 
 
-_COMMON = (
+def several_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """A decorator for several options, which help lists in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+_common_options = several_options(
     click.option("--store", metavar="URL", help="The store, as a URL or a registered name."),
     click.option("--tenant", metavar="NAME", help="The tenant; 'default' if not set."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
@@ -100,10 +115,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         finally:
             session.close()
 
-    decorated: Callable[..., None] = called
-    for option in reversed(_COMMON):
-        decorated = option(decorated)
-    return decorated
+    return _common_options(called)
 
 
 def _guarded(session: Session, work: Callable[[], None]) -> None:
@@ -130,7 +142,16 @@ def _fail(
     if session.debug:
         say(*"".join(traceback.format_exception(error)).splitlines())
     if session.as_json:
-        print_document(ErrorDocument(error=_line(error, code, name, message)))
+        problems = error.problems if isinstance(error, DefinitionError) else ()
+        line = ErrorLine(
+            type=type(error).__name__,
+            code=name,
+            message=message,
+            exit_code=code,
+            reasons=error.reasons if isinstance(error, ResumeRefused) else (),
+            problems=tuple(map(problem_line, problems)),
+        )
+        print_document(ErrorDocument(error=line))
     whole = f"error: {message}" + (f" [{name}]" if name else "")
     # Only these contain intended newlines. In any other message a newline is part of a name.
     several = not isinstance(error, MilecastleError) or isinstance(error, DefinitionError)
@@ -141,18 +162,6 @@ def _fail(
     if name:
         say(f"  `milecastle explain {name}` explains it")
     sys.exit(code)
-
-
-def _line(error: Exception, code: int, name: str | None, message: str) -> ErrorLine:
-    problems = error.problems if isinstance(error, DefinitionError) else ()
-    return ErrorLine(
-        type=type(error).__name__,
-        code=name,
-        message=message,
-        exit_code=code,
-        reasons=error.reasons if isinstance(error, ResumeRefused) else (),
-        problems=tuple(map(problem_line, problems)),
-    )
 
 
 def problem_line(problem: Problem) -> ProblemLine:

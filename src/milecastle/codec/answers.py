@@ -93,7 +93,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def schema_of(wanted: Any) -> dict[str, Any] | None:
-    """JSON schema for a type; ``None`` for anything."""
     if wanted is None or wanted is Any:
         return None
     try:
@@ -204,8 +203,11 @@ def _problems(value: Any, schema: Schema, path: str, root: _Root) -> Iterator[st
         schema = _resolve(schema["$ref"], root.schema)
     yield from _type_problems(value, schema, path)
     for name in ("anyOf", "oneOf"):
-        if name in schema and not any(_fits(value, choice, path, root) for choice in schema[name]):
-            yield f"{path} matches none of the {len(schema[name])} accepted forms"
+        choices = schema.get(name, ())
+        if name in schema and not any(
+            next(_problems(value, choice, path, root), None) is None for choice in choices
+        ):
+            yield f"{path} matches none of the {len(choices)} accepted forms"
     for part in schema.get("allOf", ()):
         yield from _problems(value, part, path, root)
     yield from _bound_problems(value, schema, path)
@@ -214,10 +216,6 @@ def _problems(value: Any, schema: Schema, path: str, root: _Root) -> Iterator[st
         yield from _object_problems(value, schema, path, root)
     if kind is list or kind is tuple:
         yield from _array_problems(value, schema, path, root)
-
-
-def _fits(value: Any, schema: Schema, path: str, root: _Root) -> bool:
-    return next(_problems(value, schema, path, root), None) is None
 
 
 def _resolve(reference: str, root: Schema) -> Schema:
@@ -231,7 +229,8 @@ def _type_problems(value: Any, schema: Schema, path: str) -> Iterator[str]:
     wanted = schema.get("type")
     names = [wanted] if isinstance(wanted, str) else (wanted or [])
     if names and not any(_is(value, name) for name in names):
-        yield f"{path} should be {' or '.join(names)}, not {_name(value)}"
+        found = next((name for name in _TYPES if _is(value, name)), type(value).__name__)
+        yield f"{path} should be {' or '.join(names)}, not {found}"
     if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
         yield f"{path} should be one of {len(schema['enum'])} choices: {schema['enum']}"
     if "const" in schema and not _same(value, schema["const"]):
@@ -270,10 +269,6 @@ def _is(value: Any, name: str) -> bool:
 
 def _same(value: Any, choice: Any) -> bool:
     return isinstance(value, bool) == isinstance(choice, bool) and value == choice
-
-
-def _name(value: Any) -> str:
-    return next((name for name in _TYPES if _is(value, name)), type(value).__name__)
 
 
 _BOUNDS: tuple[tuple[str, tuple[type, ...], Callable[[Any, Any], bool], str], ...] = (

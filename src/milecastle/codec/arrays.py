@@ -1,7 +1,7 @@
 """NumPy arrays and scalars.
 
 NumPy is used when the program has imported it and is never imported from here. Only element
-types that are plain memory are stored: no objects, no records, no platform-sized floats.
+types of plain memory are stored: no objects, no records, no platform-sized floats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ _HIGHEST_CODE_POINT: Final = 0x10FFFF
 
 
 def writer_for(kind: type) -> Callable[[Any], Ext] | None:
-    """Writer for ``kind``, or None if it is not a NumPy type."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None

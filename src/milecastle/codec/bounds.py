@@ -4,9 +4,9 @@ The limits are checked when writing, so every store accepts and refuses the same
 reading, so damaged or hostile bytes cannot exhaust the process: the memory they take is estimated
 before they are decoded.
 
-A container of one byte takes sixty in memory, so a compressed payload of some hundred bytes could
+A one-byte container takes sixty in memory, so a compressed payload with some hundred bytes could
 become gigabytes. Headers contain the number of items: containers and items are counted by walking
-from header to header, without creating objects. Bodies that are too short to exceed a limit, which
+from header to header, without creating objects. Bodies too short to exceed a limit, which
 is nearly all of them, are not walked.
 
 Keys and set members with equal hashes are compared one by one: with many, a small body would take
@@ -16,7 +16,7 @@ minutes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cache
 from typing import Final
 
@@ -81,11 +81,10 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def excess_of(data: bytes) -> str | None:
-    """Reason ``data`` would exceed a limit, or ``None``."""
     size = len(data)
     if size <= MAX_CONTAINERS:
         return None
-    if size <= MAX_ITEMS and sum(map(_maybe_containers, _windows(data))) <= MAX_CONTAINERS:
+    if size <= MAX_ITEMS and _most_containers(data) <= MAX_CONTAINERS:
         return None
     containers, items = _count(data)
     if containers > MAX_CONTAINERS:
@@ -93,17 +92,13 @@ def excess_of(data: bytes) -> str | None:
     return f"it has more than {MAX_ITEMS} items" if items > MAX_ITEMS else None
 
 
-def _windows(data: bytes) -> Iterator[bytes]:
-    """Split data so no call holds the interpreter's lock for long."""
-    return (data[at : at + _WINDOW] for at in range(0, len(data), _WINDOW))
-
-
-def _maybe_containers(window: bytes) -> int:
-    return len(window) - len(window.translate(None, _MAYBE_CONTAINERS))
+def _most_containers(data: bytes) -> int:
+    """Upper bound, in windows so no call holds the interpreter's lock for long."""
+    windows = (data[at : at + _WINDOW] for at in range(0, len(data), _WINDOW))
+    return sum(len(one) - len(one.translate(None, _MAYBE_CONTAINERS)) for one in windows)
 
 
 def refuse_excess(data: bytes, path: str = "$") -> None:
-    """Raise ``CodecError`` if ``data`` would exceed a limit; nothing is decoded."""
     reason = excess_of(data)
     if reason is not None:
         raise CodecError(f"the value at {path} cannot be read: {reason}")
@@ -151,7 +146,6 @@ EQUAL_HASHES: Final = f"more than {MAX_EQUAL_HASHES} of its members have equal h
 
 
 def has_equal_hashes(members: Collection[object]) -> bool:
-    """True if too many keys or set members have equal hashes."""
     if len(members) <= MAX_EQUAL_HASHES:
         return False
     return len(members) - len(set(map(hash, members))) > MAX_EQUAL_HASHES
@@ -162,18 +156,14 @@ def refuse_odd_keys(data: bytes) -> None:
 
     Keys that msgpack has itself cannot have many equal hashes.
     """
-    if len(data) > _LONG and _has_large_map(data):
+    windows = range(0, len(data), _WINDOW)
+    if len(data) > _LONG and any(_LARGE_MAP.search(data, at, at + _WINDOW + 1) for at in windows):
         try:
             _without_extensions(data)
         except (DecodeError, TypeError) as error:  # the second below msgspec 0.22
             if "hashable" in str(error):  # anything else is found again, and reported, on decoding
                 reason = "a map has an extension as a key, which milecastle never writes"
                 raise CodecError(reason) from None
-
-
-def _has_large_map(data: bytes) -> bool:
-    starts = range(0, len(data), _WINDOW)
-    return any(_LARGE_MAP.search(data, at, at + _WINDOW + 1) is not None for at in starts)
 
 
 def _as_unhashable(code: int, body: memoryview) -> list[object]:

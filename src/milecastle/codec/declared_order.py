@@ -6,8 +6,6 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["in_declared_order"]
-
 _Values = frozenset[tuple[type[Any], Any]]
 _Orders = dict[_Values, tuple[Any, ...]]
 

@@ -148,7 +148,6 @@ class LogCodec:
             raise
 
     def encode_state(self, values: Mapping[str, Any], *, node: str | None = None) -> bytes:
-        """Encode a snapshot, or an update before any reducer saw it."""
         return self.encode(as_operations(values), node=node)
 
     def decode(self, body: bytes) -> Operations:

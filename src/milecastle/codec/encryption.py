@@ -8,7 +8,7 @@ Rules:
   task result seq and task. So nothing in a log's middle can be left out, moved or replaced.
 - A *life* of a thread starts with its first entry and ends when it is deleted: 8 random bytes, in
   each payload. A sealer handles only one life.
-- The content of a file in object storage is encrypted with a key of its own, which is in the state
+- A file's content in object storage is encrypted with its own key, which is in the state
   and so is encrypted with that of the thread.
 - First compressed, then encrypted; decrypted bytes are decompressed within the usual limit.
 - A nonce is 12 random bytes, new for each message. That is safe for up to 2**32 messages under one
@@ -16,7 +16,7 @@ Rules:
 
 A sealed payload is the envelope's header, the id of the thread's key, the life, the nonce, the
 ciphertext. Version 1 had no life, and authenticated neither base_seq nor the preceding entry;
-a thread that has such entries has the life 0.
+a thread with such entries has the life 0.
 """
 
 from __future__ import annotations
@@ -215,8 +215,7 @@ class ThreadSealer:
     def _refused(self, seq: int, why: str) -> EncryptionError:
         return EncryptionError(
             f"the entry with seq {seq} of thread '{self._thread}' cannot be decrypted: it was "
-            f"{why}; "
-            "restore the thread from a copy",
+            f"{why}; restore the thread from a copy",
             thread=self._thread,
             seq=seq,
         )

@@ -64,19 +64,16 @@ class Sealers(Protocol):
 
 class _Unbound:
     def seal(self, body: bytes, place: PayloadPlace) -> NoReturn:
-        raise RuntimeError(
-            "an encrypting codec encrypts for one thread: call for_thread(key) first"
-        )
+        self._refuse("encrypts")
 
     def unseal(self, payload: bytes, place: PayloadPlace) -> NoReturn:
-        raise RuntimeError(
-            "an encrypting codec decrypts for one thread: call for_thread(key) first"
-        )
+        self._refuse("decrypts")
 
     def digest(self, body: bytes) -> NoReturn:
-        raise RuntimeError(
-            "an encrypting codec computes digests for one thread: call for_thread(key) first"
-        )
+        self._refuse("computes digests")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise RuntimeError(f"an encrypting codec {what} for one thread: call for_thread(key) first")
 
 
 UNBOUND = _Unbound()
@@ -155,18 +152,15 @@ def frame(flags: int, body: bytes, version: int = FORMAT_VERSION) -> bytes:
 
 
 def unframe(payload: bytes) -> tuple[int, int, bytes]:
-    """Version, flags and the rest after the header, undamaged and of a known format.
+    """Version, flags and the rest after the header, undamaged and in a known format.
 
-    Of a payload naming files, those of the payload inside.
+    If the payload names files, those of the payload inside.
     """
     if names_files(payload):
         payload = unframe_files(payload)[1]
     if len(payload) < _HEADER.size:
         raise CodecError("the stored bytes are damaged: they are too short")
-    version, flags, checksum = _HEADER.unpack_from(payload)
-    body = payload[_HEADER.size :]
-    if _checksum(version, flags, body) != checksum:
-        raise CodecError("the stored bytes are damaged: their checksum does not match")
+    version, flags, body = _undamaged(payload)
     if version == OBJECTS_VERSION and flags & OBJECTS:
         raise NoObjects(
             "a stored value is in object storage, and the store was opened without it: pass the "
@@ -186,10 +180,7 @@ def frame_objects(body: bytes) -> bytes:
 
 
 def unframe_objects(payload: bytes) -> bytes:
-    version, flags, checksum = _HEADER.unpack_from(payload)
-    body = payload[_HEADER.size :]
-    if _checksum(version, flags, body) != checksum:
-        raise CodecError("the stored bytes are damaged: their checksum does not match")
+    _, flags, body = _undamaged(payload)
     return decompress(body) if flags & COMPRESSED else body
 
 
@@ -248,6 +239,14 @@ def decompress(body: bytes) -> bytes:
     if not decompressor.eof or decompressor.unused_data or len(plain) != size:
         raise CodecError("the stored bytes are damaged: they cannot be decompressed")
     return plain
+
+
+def _undamaged(payload: bytes) -> tuple[int, int, bytes]:
+    version, flags, checksum = _HEADER.unpack_from(payload)
+    body = payload[_HEADER.size :]
+    if _checksum(version, flags, body) != checksum:
+        raise CodecError("the stored bytes are damaged: their checksum does not match")
+    return version, flags, body
 
 
 def _checksum(version: int, flags: int, body: bytes) -> int:

@@ -7,9 +7,11 @@ names files says so outside the encrypted part: the digests of their (encrypted)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
 
+from msgspec import DecodeError
 from msgspec.msgpack import Decoder
 
 from milecastle.codec import codes
@@ -52,7 +54,19 @@ def files_in(body: bytes) -> list[str]:
         parts: list[Any] = decode(data)
         if code == codes.ADAPTED and parts[0] == FILE_TYPE:
             found[parts[1][0]] = None
+        look_into_bytes(parts)
+
+    def look_into_bytes(value: Any) -> None:
+        """A flow's records are encoded values, each by itself."""
+        if isinstance(value, bytes) and _MARK in value:
+            with suppress(DecodeError):  # other bytes that have this text
+                look_into_bytes(decode(value))
+        elif isinstance(value, list | tuple):
+            for item in cast("list[Any]", value):
+                look_into_bytes(item)
+        elif isinstance(value, dict):
+            look_into_bytes([*cast("Mapping[Any, Any]", value).items()])
 
     decode = Decoder(ext_hook=look_into).decode
-    decode(body)
+    look_into_bytes(decode(body))
     return list(found)

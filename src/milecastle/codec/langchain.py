@@ -1,6 +1,6 @@
 """LangChain's messages, by a fixed table of classes.
 
-A stored message is a name of the table and the fields that were set. No class is found by a path
+A stored message is a name of the table and the fields set. No class is found by a path
 that was stored, and nothing is imported: who has such messages has imported ``langchain_core``.
 No validator is run on reading, and fields a newer version adds get their defaults.
 """
@@ -23,7 +23,6 @@ _NAMES: Final = {cls: name for name, cls in _CLASSES.items()}
 
 
 def message_named(name: str) -> AdaptedShape | None:
-    """Shape for this name in the table, if LangChain is imported."""
     module = sys.modules.get("langchain_core.messages")
     cls = getattr(module, _CLASSES[name], None) if name in _CLASSES else None
     if cls is None:
@@ -32,7 +31,6 @@ def message_named(name: str) -> AdaptedShape | None:
 
 
 def message_shape(cls: type) -> AdaptedShape | None:
-    """Shape for a class in the table; ``None`` for others and subclasses."""
     shape = message_named(_NAMES.get(cls.__name__, ""))
     return shape if shape is not None and shape.cls is cls else None
 

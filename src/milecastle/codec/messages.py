@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from milecastle.codec.deltas import LogCodec
@@ -11,14 +12,19 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.model.message import MAX_MESSAGE_BYTES, Message
 from milecastle.ports.mailbox import StoredMessage
 
-__all__ = ["open_message", "seal_message"]
-
 
 def seal_message(
-    codec: LogCodec, topic: str, mark: str, value: Any, *, key: str | None, by: str | None
+    codec: LogCodec,
+    topic: str,
+    mark: str,
+    value: Any,
+    *,
+    key: str | None,
+    by: str | None,
+    carried: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Payload of a message. ``codec`` is the thread's."""
-    body = codec.encode_state({"value": value, "key": key, "by": by})
+    more = {"carried": dict(carried)} if carried else {}
+    body = codec.encode_state({"value": value, "key": key, "by": by, **more})
     if len(body) > MAX_MESSAGE_BYTES:
         raise InvalidRequest(
             f"a message has at most {MAX_MESSAGE_BYTES:,} bytes, and this one {len(body):,}: store "
@@ -28,7 +34,6 @@ def seal_message(
 
 
 def open_message(codec: LogCodec, stored: StoredMessage) -> Message:
-    """The message in a payload. ``codec`` is the thread's."""
     found = codec.decode_state(codec.unseal(stored.payload, _place(stored.topic, stored.mark)))
     return Message(
         number=stored.number, topic=stored.topic, sent_at=to_datetime(stored.sent_at), **found

@@ -174,7 +174,9 @@ class ModelShape(RecordShape):
         object.__setattr__(made, "__dict__", values)
         object.__setattr__(made, "__pydantic_fields_set__", set(was_set))
         if not self._is_root:
-            object.__setattr__(made, "__pydantic_extra__", self._extra(extra))
+            object.__setattr__(
+                made, "__pydantic_extra__", extra or ({} if self._has_extra else None)
+            )
             object.__setattr__(made, "__pydantic_private__", private)
         return made
 
@@ -198,13 +200,8 @@ class ModelShape(RecordShape):
                 found[name] = partial(field.get_default, call_default_factory=True, **given)
         return found
 
-    def _extra(self, extra: Section) -> Section:
-        return (extra or {}) if self._has_extra else None
-
 
 class MemberShape:
-    """An enum; members by name, combined flags by value."""
-
     code = codes.MEMBER
 
     def __init__(self, cls: type[Enum], name: str) -> None:
@@ -214,17 +211,15 @@ class MemberShape:
     def take(self, value: Any) -> object:
         return value._value_ if isinstance(value, Flag) else value._name_
 
-    def build(self, part: object) -> object:
+    def build(self, part: Any) -> object:
         try:
-            member = self._combination(part) if issubclass(self.cls, Flag) else self._member(part)
+            is_flag = issubclass(self.cls, Flag)
+            member = self._combination(part) if is_flag else self.cls._member_map_[part]
         except (KeyError, ValueError, TypeError):
             member = None
         if type(member) is not self.cls:
             raise CodecError(f"{self.name} has no such member now")
         return member
-
-    def _member(self, part: Any) -> Enum:
-        return self.cls._member_map_[part]
 
     def _combination(self, part: Any) -> object:
         known = self.cls._value2member_map_.get(part)
@@ -236,8 +231,6 @@ class MemberShape:
 
 
 class AdaptedShape:
-    """A type registered with a pair of functions."""
-
     code = codes.ADAPTED
 
     def __init__(
@@ -286,17 +279,12 @@ def _kind_of(cls: Any) -> Callable[[Any, str], Shape] | None:
         return MemberShape
     if issubclass(cls, Struct):
         return StructShape
-    if not _is_python_all_through(cls):
-        return None
+    if not all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__):
+        return None  # a built-in base (list, Exception, ...) has content besides the fields
     models: Any = sys.modules.get("pydantic.main")
     if models is not None and issubclass(cls, models.BaseModel):
         return ModelShape
     return RecordShape if hasattr(cls, "__dataclass_fields__") else None
-
-
-def _is_python_all_through(cls: type) -> bool:
-    """False if a built-in base (list, Exception, ...) has content besides the fields."""
-    return all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__)
 
 
 def _other_slots(cls: Any, fields: frozenset[str]) -> tuple[str, ...]:

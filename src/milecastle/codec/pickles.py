@@ -6,7 +6,7 @@ are those of the stores, and only one place creates objects.
 
 Rules:
 
-- Only the opcodes that are written are read. There is no memo, so nothing is shared and nothing can
+- Only written opcodes are read. There is no memo, so nothing is shared and nothing can
   expand; nothing is imported and nothing is called.
 - A global is one of the two functions below or a declared type, by exact name (``__main__`` is the
   module that was run as a script), and nothing else.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import Decoder, Encoder, Ext
@@ -132,7 +133,7 @@ class _Writer:
             str: self._text,
             bytes: lambda value: self._sized(b"B", value),
             list: lambda value: self._items(b"](", value, b"e"),
-            dict: self._dict,
+            dict: lambda value: self._items(b"}(", [*chain.from_iterable(value.items())], b"u"),
             Ext: lambda value: self._extension(value.code, value.data),
         }
 
@@ -172,9 +173,6 @@ class _Writer:
         self._put(opening)
         self._todo.append(_Opcodes(closing))
         self._todo.extend(reversed(items))
-
-    def _dict(self, value: dict[object, object]) -> None:
-        self._items(b"}(", [part for pair in value.items() for part in pair], b"u")
 
     def _extension(self, code: int, body: bytes) -> None:
         if code == codes.INT:

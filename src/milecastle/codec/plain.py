@@ -22,7 +22,6 @@ kind_of: Final[Callable[[object], type[object]]] = type
 
 
 def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
-    """True if ``value`` is plain data with at most ``room`` levels."""
     kind = kind_of(value)  # pyright: ignore[reportUnknownVariableType] - of an Any
     if kind is list:
         items = value
@@ -45,10 +44,6 @@ def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
 
 
 def _are_settled(items: Collection[object], room: int) -> bool:
-    """True if all items are scalars, or rows of scalars.
-
-    False if that needs a closer look.
-    """
     kinds = _kinds(items)
     return kinds <= SCALARS or (room > 1 and _are_rows(items, kinds))
 
@@ -61,7 +56,6 @@ def _kinds(items: Iterable[object]) -> set[type]:
 
 
 def _are_rows(items: Collection[Any], kinds: set[type]) -> bool:
-    """True if all items are lists of scalars, or all are such dicts."""
     if kinds == {dict}:
         values: Iterable[object] = chain.from_iterable([row.values() for row in items])
         return _kinds(values) <= SCALARS and _kinds(chain.from_iterable(items)) <= SCALARS

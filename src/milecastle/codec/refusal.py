@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from enum import Enum
 from typing import Any, Final, cast
 
 from msgspec.msgpack import Decoder, Ext
@@ -37,6 +38,7 @@ _CONVERSIONS: Final = {
     "PosixPath": "convert it with str(...)",
     "WindowsPath": "convert it with str(...)",
 }
+_DECLARABLE: Final = ("__dataclass_fields__", "__struct_fields__", "__pydantic_validator__")
 _BUILTIN: Final = (bool, int, float, complex, str, bytes, bytearray, tuple, list, dict)
 _BASES: Final = (*_BUILTIN, set, frozenset)
 
@@ -63,7 +65,6 @@ class Refusal(Exception):
 
 
 def type_name(kind: type) -> str:
-    """A type's name for messages, with its module unless it is built in."""
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
@@ -82,7 +83,7 @@ def hint_for(kind: Any) -> str:
         advice = "functions, classes and modules cannot be stored; store a name instead"
     elif kind.__name__ in _CONVERSIONS:
         advice = _CONVERSIONS[kind.__name__]
-    elif _is_declarable(kind):
+    elif issubclass(kind, Enum) or any(hasattr(kind, mark) for mark in _DECLARABLE):
         advice = (
             "annotate the state's field with it, or register it with "
             f"milecastle.register_type({kind.__name__})"
@@ -95,13 +96,6 @@ def hint_for(kind: Any) -> str:
             "to_plain=..., from_plain=...)"
         )
     return f"{name} is not a type that this state declares: {advice}"
-
-
-def _is_declarable(kind: Any) -> bool:
-    from enum import Enum
-
-    marks = ("__dataclass_fields__", "__struct_fields__", "__pydantic_validator__")
-    return issubclass(kind, Enum) or any(hasattr(kind, mark) for mark in marks)
 
 
 _open: Final = Decoder().decode
@@ -118,7 +112,6 @@ def has_timestamp(data: bytes) -> bool:
 
 
 def find_bad(data: bytes, read: Callable[[int, memoryview], object]) -> str | None:
-    """Path of the first part ``read`` cannot open, or a timestamp."""
     try:
         return _search(_open(data), "$", read)
     except MemoryError:

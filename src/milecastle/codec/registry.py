@@ -2,7 +2,7 @@
 
 A type is identified in stored bytes by its qualified name, without its module, so a script and
 the same file imported agree; ``register_type(..., name=...)`` sets a different one. A lookup
-searches the registered types, then their subclasses that are already imported, and nothing else.
+searches the registered types, then their imported subclasses, and nothing else.
 """
 
 from __future__ import annotations

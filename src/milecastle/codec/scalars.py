@@ -52,22 +52,6 @@ def _write_str(value: str) -> object:
     return value
 
 
-def _read_str(body: memoryview) -> str:
-    return str(body, "utf-8", "surrogatepass")
-
-
-def _write_bytearray(value: bytearray) -> Ext:
-    return Ext(codes.BYTEARRAY, bytes(value))
-
-
-def _write_complex(value: complex) -> Ext:
-    return Ext(codes.COMPLEX, _complex.pack(value.real, value.imag))
-
-
-def _read_complex(body: memoryview) -> complex:
-    return complex(*_complex.unpack(body))
-
-
 def _zone(zone: tzinfo | None, kind: type) -> list[object] | None:
     if zone is None:
         return None
@@ -121,46 +105,9 @@ def _read_time(body: memoryview) -> time:
     return time(hour, minute, second, microsecond, _read_zone(zone), fold=fold)
 
 
-def _write_date(value: date) -> Ext:
-    return Ext(codes.DATE, _encode([value.year, value.month, value.day]))
-
-
-def _read_date(body: memoryview) -> date:
-    year, month, day = _decode(body)
-    return date(year, month, day)
-
-
-def _write_timedelta(value: timedelta) -> Ext:
-    return Ext(codes.TIMEDELTA, _encode([value.days, value.seconds, value.microseconds]))
-
-
 def _read_timedelta(body: memoryview) -> timedelta:
     days, seconds, microseconds = _decode(body)
     return timedelta(days, seconds, microseconds)
-
-
-def _write_uuid(value: UUID) -> Ext:
-    return Ext(codes.UUID, value.bytes)
-
-
-def _read_uuid(body: memoryview) -> UUID:
-    return UUID(bytes=bytes(body))
-
-
-def _write_decimal(value: Decimal) -> Ext:
-    return Ext(codes.DECIMAL, str(value).encode())
-
-
-def _read_decimal(body: memoryview) -> Decimal:
-    return Decimal(str(body, "ascii"))
-
-
-def _write_unset(_: UnsetType) -> Ext:
-    return Ext(codes.UNSET, b"")
-
-
-def _read_unset(_: memoryview) -> UnsetType:
-    return UNSET
 
 
 def _unchanged(value: object) -> object:
@@ -174,27 +121,27 @@ WRITERS: Final[dict[type, Callable[[Any], object]]] = {
     bytes: _unchanged,
     int: _write_int,
     str: _write_str,
-    bytearray: _write_bytearray,
-    complex: _write_complex,
+    bytearray: lambda it: Ext(codes.BYTEARRAY, bytes(it)),
+    complex: lambda it: Ext(codes.COMPLEX, _complex.pack(it.real, it.imag)),
     datetime: _write_datetime,
-    date: _write_date,
+    date: lambda it: Ext(codes.DATE, _encode([it.year, it.month, it.day])),
     time: _write_time,
-    timedelta: _write_timedelta,
-    UUID: _write_uuid,
-    Decimal: _write_decimal,
-    UnsetType: _write_unset,
+    timedelta: lambda it: Ext(codes.TIMEDELTA, _encode([it.days, it.seconds, it.microseconds])),
+    UUID: lambda it: Ext(codes.UUID, it.bytes),
+    Decimal: lambda it: Ext(codes.DECIMAL, str(it).encode()),
+    UnsetType: lambda _: Ext(codes.UNSET, b""),
 }
 
 READERS: Final[dict[int, Callable[[memoryview], object]]] = {
     codes.INT: _read_int,
-    codes.STR: _read_str,
+    codes.STR: lambda body: str(body, "utf-8", "surrogatepass"),
     codes.BYTEARRAY: bytearray,
-    codes.COMPLEX: _read_complex,
+    codes.COMPLEX: lambda body: complex(*_complex.unpack(body)),
     codes.DATETIME: _read_datetime,
-    codes.DATE: _read_date,
+    codes.DATE: lambda body: date(*_decode(body)),
     codes.TIME: _read_time,
     codes.TIMEDELTA: _read_timedelta,
-    codes.UUID: _read_uuid,
-    codes.DECIMAL: _read_decimal,
-    codes.UNSET: _read_unset,
+    codes.UUID: lambda body: UUID(bytes=bytes(body)),
+    codes.DECIMAL: lambda body: Decimal(str(body, "ascii")),
+    codes.UNSET: lambda _: UNSET,
 }

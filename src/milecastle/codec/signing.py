@@ -38,7 +38,8 @@ def open_file(data: bytes, key: bytes | None, place: str) -> bytes:
         Corrupted: it is truncated, or a byte of it changed.
     """
     _check_opening(data, place)
-    content, checksum, signature = _parts(data)
+    content, signature = _split(data, _SIGNATURE)
+    content, checksum = _split(content, _CHECKSUM)
     if key is not None:
         _check_signature(content, key, signature, place)
     if checksum is None:
@@ -65,12 +66,6 @@ def _major(text: bytes) -> int | None:
     (size,) = struct.unpack("<I", text[:4])
     number = text[4 : 4 + min(size, 16)].partition(b".")[0]
     return int(number) if number.isdigit() else None
-
-
-def _parts(data: bytes) -> tuple[bytes, bytes | None, bytes | None]:
-    content, signature = _split(data, _SIGNATURE)
-    content, checksum = _split(content, _CHECKSUM)
-    return content, checksum, signature
 
 
 def _split(data: bytes, mark: bytes) -> tuple[bytes, bytes | None]:

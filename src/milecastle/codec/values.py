@@ -25,13 +25,7 @@ from milecastle.codec.bounds import (
 )
 from milecastle.codec.objects import AdaptedShape, MemberShape, RecordShape, Shape
 from milecastle.codec.plain import SCALARS, is_plain, kind_of
-from milecastle.codec.refusal import (
-    Refusal,
-    find_bad,
-    has_timestamp,
-    hint_for,
-    key_position,
-)
+from milecastle.codec.refusal import Refusal, find_bad, has_timestamp, hint_for, key_position
 from milecastle.codec.registry import TypeRegistry
 from milecastle.errors import CodecError, UnserializableState
 from milecastle.model.file import File
@@ -74,7 +68,7 @@ _pack: Final = Encoder().encode
 class ValueWriter:
     """Writes values of the registry's types.
 
-    Each level is one call with ``room``, the number of levels that may still follow. Types msgpack
+    Each level is one call with ``room``, how many levels may still follow. Types msgpack
     lacks become an extension whose body is msgpack again: never a dict with special keys, so no
     user's dict can be mistaken for one.
     """
@@ -259,7 +253,7 @@ class ValueReader:
             codes.TUPLE: tuple,
             codes.SET: lambda parts: set(_comparable(parts)),
             codes.FROZENSET: lambda parts: frozenset(_comparable(parts)),
-            codes.PAIRS: _pairs,
+            codes.PAIRS: lambda parts: dict(zip(_comparable(parts[::2]), parts[1::2], strict=True)),
             codes.RECORD: self._object,
             codes.MODEL: self._object,
             codes.MEMBER: self._part,
@@ -274,15 +268,13 @@ class ValueReader:
         # A level takes a byte at least, and a timestamp has one of 255: the usual small update.
         if len(data) <= MAX_DEPTH and b"\xff" not in data:
             return value
-        if not is_plain(value):
-            self._check(value, data)
-        return value
-
-    def _check(self, value: object, data: bytes) -> None:
+        if is_plain(value):
+            return value
         if len(data) > MAX_DEPTH and self._is_deeper(value, MAX_DEPTH):
             raise CodecError(f"it is nested more than {MAX_DEPTH} levels deep")
         if has_timestamp(data):
             raise CodecError("it holds a msgpack timestamp, which milecastle never writes")
+        return value
 
     def extension(self, code: int, body: memoryview) -> object:
         nest = self._nests.get(code)
@@ -348,10 +340,6 @@ class ValueReader:
         return shape.parts(value) if isinstance(shape, RecordShape) else None
 
 
-def _pairs(parts: list[Any]) -> dict[object, object]:
-    return dict(zip(_comparable(parts[::2]), parts[1::2], strict=True))
-
-
 def _comparable(members: list[Any]) -> list[Any]:
     if has_equal_hashes(members):
         raise CodecError(EQUAL_HASHES)
@@ -403,7 +391,7 @@ class ValueCodec:
     def decode(self, data: bytes, *, path: str = "$", bounded: bool = True) -> object:
         """The value of these bytes; ``path`` is its location, for messages.
 
-        ``bounded=False`` is for bodies that were counted one by one and then joined.
+        ``bounded=False`` is for bodies counted one by one and then joined.
 
         Raises:
             CodecError: they are damaged, exceed a limit, or have an unknown type.

@@ -1,15 +1,16 @@
-"""Which executor a task gets: that of this process, or the site its node names.
+"""Which executor a task gets: this process's, or the site its node names.
 
-An executor of this process does the waiting; a task ending elsewhere wakes it.
+A local executor does the waiting; a task ending elsewhere wakes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from milecastle.compute.finding import Reference, reference_to
+from milecastle.compute.finding import reference_to
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
 from milecastle.model.policies import Ray
@@ -45,15 +46,10 @@ class ExecutorChoice:
         self._local = local
         self._graph = graph
         self._sites = sites
-        self._reference: Reference | None = None
+        self._find = cache(partial(reference_to, graph))
 
     def seen_by(self, observers: Sequence[Observer]) -> ExecutorChoice:
         return ExecutorChoice(self._local.seen_by(observers), self._graph, self._sites)
-
-    def _find(self) -> Reference:
-        if self._reference is None:
-            self._reference = reference_to(self._graph)
-        return self._reference
 
     def _remote(self, ports: Mapping[str, TaskPort], wake: Callable[[], None]) -> RemoteTasks:
         from milecastle.compute.task_client import RemoteTasks

@@ -31,7 +31,9 @@ def reference_to(graph: CompiledGraph) -> Reference:
     for module in _modules(graph):
         for name, value in list(vars(module).items()):
             found = graph_of(value)
-            if found is not None and _is_same(found, graph):
+            if found is None or found.fingerprint != graph.fingerprint:
+                continue
+            if [*_placed(found)] == [*_placed(graph)]:  # a fingerprint has only functions' names
                 return Reference(module.__name__, name)
     raise InvalidRequest(
         f"nodes of the graph '{graph.name}' run in other processes, which cannot find it: assign "
@@ -50,11 +52,6 @@ def _modules(graph: CompiledGraph) -> Iterator[ModuleType]:
             yield module
 
 
-def _is_same(found: CompiledGraph, graph: CompiledGraph) -> bool:
-    """True if a graph has the same functions. A fingerprint has only their names."""
-    return found.fingerprint == graph.fingerprint and [*_placed(found)] == [*_placed(graph)]
-
-
 def _placed(graph: CompiledGraph) -> Iterator[int]:
     for node in graph.nodes.values():
         if node.subgraph is not None:
@@ -64,7 +61,6 @@ def _placed(graph: CompiledGraph) -> Iterator[int]:
 
 
 def graph_of(value: object) -> CompiledGraph | None:
-    """An app's graph or a compilable graph; ``None`` for anything else."""
     if isinstance(value, GraphBuilder):
         try:
             value = cast("Any", value).compile()

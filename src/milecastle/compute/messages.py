@@ -1,7 +1,7 @@
 """Messages between the process driving a run and one running its tasks.
 
 Everything is data: values are bytes of the graph's codec, the rest is msgpack. Nothing is
-pickled, and nothing that was received is imported or called.
+pickled, and nothing received is imported or called.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ class TaskMessage(msgspec.Struct, array_like=True, tag=True, frozen=True): ...
 
 
 class Enter(TaskMessage, frozen=True):
-    """A run whose tasks will follow, with its graph's ``module`` and ``attribute``."""
-
     run: int
     module: str
     attribute: str
@@ -66,20 +64,14 @@ class TaskSent(TaskMessage, frozen=True):
 
 
 class Cancel(TaskMessage, frozen=True):
-    """A task's result is no longer awaited."""
-
     ticket: int
 
 
 class ReturnTasks(TaskMessage, frozen=True):
-    """Another process is free: return these tasks, unless started."""
-
     tickets: tuple[int, ...]
 
 
 class Forget(TaskMessage, frozen=True):
-    """A run has no more tasks."""
-
     run: int
 
 
@@ -88,8 +80,6 @@ class EndProcess(TaskMessage, frozen=True):
 
 
 class Raised(msgspec.Struct, array_like=True, frozen=True):
-    """A raised exception: class name, and its plain data."""
-
     module: str
     name: str
     text: str
@@ -100,8 +90,6 @@ class Raised(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AskReply(TaskMessage, frozen=True):
-    """The answer to an ``Ask``; neither body nor error means none is recorded."""
-
     number: int
     body: bytes | None = None
     raised: Raised | None = None
@@ -111,14 +99,10 @@ class Ready(TaskMessage, frozen=True): ...
 
 
 class Began(TaskMessage, frozen=True):
-    """A task with a timeout was started."""
-
     ticket: int
 
 
 class TasksReturned(TaskMessage, frozen=True):
-    """Recalled tasks, not run here."""
-
     tickets: tuple[int, ...]
 
 
@@ -136,8 +120,6 @@ class Done(TaskMessage, frozen=True):
 
 
 class Ask(TaskMessage, frozen=True):
-    """A task's call to its run: a ``TaskPort`` method and arguments."""
-
     number: int
     ticket: int
     name: str

@@ -67,8 +67,6 @@ _PATIENCE: Final = 5.0
 
 
 class Process(Protocol):
-    """A launched process, as in ``multiprocessing``."""
-
     @property
     def exitcode(self) -> int | None: ...
 
@@ -78,8 +76,6 @@ class Process(Protocol):
 
 
 class NearPipe(Pipe, Protocol):
-    """The client's end of a pipe."""
-
     def close(self) -> None: ...
 
 
@@ -295,7 +291,11 @@ class ProcessPool:
             elif child.tasks and child.tasks[0].work.ticket == message.ticket:
                 child.tasks[0].call.asked(child.tasks[0], self, message)
             else:
-                child.send([AskReply(message.number, None, pack_raised(_left_behind()))])
+                left = InvalidRequest(
+                    "the node is over, but a thread that it started still runs: nothing more is "
+                    "recorded for it"
+                )
+                child.send([AskReply(message.number, None, pack_raised(left))])
         return wake
 
     def _take_back(self, child: _Child, tickets: Sequence[int]) -> None:
@@ -349,18 +349,6 @@ def _cut_off(process: Process, near: socket.socket) -> None:
             near.shutdown(socket.SHUT_RDWR)  # what was sent before can still be read
 
 
-def _left_behind() -> InvalidRequest:
-    return InvalidRequest(
-        "the node is over, but a thread that it started still runs: nothing more is recorded for it"
-    )
-
-
-def _described(code: int | None) -> str:
-    if code is None:
-        return "was cut off"
-    return f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-
-
 def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -388,3 +376,9 @@ def _start_over() -> None:
 
 
 call_in_child(_start_over)
+
+
+def _described(code: int | None) -> str:
+    if code is None:
+        return "was cut off"
+    return f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"

@@ -41,8 +41,6 @@ _RECOUNT: Final = 1.0
 
 
 class QueuePipe:
-    """The task server's end of a pipe, with frames sent by actor calls."""
-
     def __init__(self) -> None:
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self.outbox: SimpleQueue[bytes] = SimpleQueue()
@@ -120,8 +118,6 @@ class _Actor:
 
 
 class RayActors(ProcessPool):
-    """A ``Site``: Ray actors with equal needs."""
-
     hint = "; look for its error in Ray's logs, and whether the cluster can start such an actor"
 
     def __init__(self, ray: Any, needs: Ray) -> None:

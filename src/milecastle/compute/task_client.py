@@ -41,7 +41,7 @@ from milecastle.graph.sending import Command
 from milecastle.graph.structure import CompiledGraph, Node
 from milecastle.model.policies import Timeout
 from milecastle.model.task import Finished, RunTask
-from milecastle.ports.task import MISSING, TaskPort
+from milecastle.ports.task import MISSING, NewChild, TaskPort
 
 _THREADS: Final = 8
 """How many questions of tasks are answered at once, in one call."""
@@ -183,10 +183,6 @@ class RemoteTasks:
             run = self._runs[facts.run_id] = _Run(entered, graph, values)
         return run
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._running)
-
     def take(self) -> list[Finished]:
         while self._done:
             remote, done = self._done.popleft()
@@ -240,7 +236,6 @@ class RemoteTasks:
         site.withdraw([remote])
 
     def _drop(self, remote: RemoteTask) -> bool:
-        """Forget a task; ``False`` if it was already over."""
         remote.over = True
         self._timed.pop(id(remote.task), None)
         return self._running.pop(id(remote.task), None) is not None
@@ -261,7 +256,6 @@ class RemoteTasks:
         self._done.append((remote, done))
 
     def lost(self, remote: RemoteTask, how: str, *, again: bool = True) -> None:
-        """A task's process is gone; ``again`` if another may run it."""
         error = ProcessLost(node=remote.node.name, how=how)
         self._done.append((remote, Finished(remote.task, None, error, refused=not again)))
 
@@ -309,6 +303,9 @@ class RemoteTasks:
                 found = None if message is None else msgspec.structs.asdict(message)
             case "send":
                 found = msgspec.structs.asdict(port.send(task, *arguments))
+            case "spawn":
+                name, children = arguments
+                port.spawn(task, name, [NewChild(*child) for child in children])
             case "deadline":
                 found = [*port.deadline(*arguments)]
             case "answer":

@@ -55,7 +55,7 @@ from milecastle.model.message import Message
 from milecastle.model.task import RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.task import MISSING
+from milecastle.ports.task import MISSING, NewChild
 
 if TYPE_CHECKING:
     import asyncio
@@ -140,14 +140,23 @@ class FarPort:
     async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
         return Sent(**await self._aask("send", thread, value, topic, name))
 
+    def spawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
+        self._ask("spawn", _graph_name(app), [[*child] for child in children])
+
+    async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
+        await self._aask("spawn", _graph_name(app), [[*child] for child in children])
+
     def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
         until, has_passed = self._ask("deadline", label, seconds)
         return until, has_passed
 
     def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
-        """A sleep's end; ``None`` if it has passed."""
         found: int | None = self._ask("wake_time", label, until, seconds)
         return found
+
+
+def _graph_name(app: Any) -> str:
+    return app if isinstance(app, str) else app.graph.name
 
 
 def _message(fields: dict[str, Any] | None) -> Message | None:
@@ -199,7 +208,6 @@ class FarTasks:
                 known.pop(message.run, None)
 
     def perform(self, work: TaskSent) -> Done:
-        """Run one task; whatever it raises is part of the outcome."""
         if work.ticket in self._cancelled:
             self._cancelled.discard(work.ticket)
             return Done(work.ticket)
@@ -328,10 +336,6 @@ class Server:
             return False
         return True
 
-    def _return(self, tickets: Sequence[int]) -> None:
-        with self._sending:
-            self._write(TasksReturned(tuple(filter(self._remove, tickets))))
-
     def _send(self, message: FromTasks) -> None:
         with self._sending:
             self._write(message)
@@ -368,7 +372,9 @@ class Server:
         elif isinstance(message, Cancel):
             self._tasks.cancel(message.ticket)
         elif isinstance(message, ReturnTasks):
-            self._return(message.tickets)
+            with self._sending:
+                unstarted = tuple(filter(self._remove, message.tickets))
+                self._write(TasksReturned(unstarted))
         else:
             if isinstance(message, TaskSent):
                 self._unstarted.add(message.ticket)

@@ -35,16 +35,12 @@ def open_log(path: Path, *, create: bool = False) -> int:
     flags = os.O_RDWR | os.O_APPEND | _FLAGS | (os.O_CREAT if create else 0)
     fd = os.open(path, flags, PRIVATE_FILE)
     try:
-        _check_regular(path, fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or path.is_symlink():
+            raise OSError(f"{path} is not an ordinary file")
     except BaseException:
         os.close(fd)
         raise
     return fd
-
-
-def _check_regular(path: Path, fd: int) -> None:
-    if not stat.S_ISREG(os.fstat(fd).st_mode) or path.is_symlink():
-        raise OSError(f"{path} is not an ordinary file")
 
 
 if sys.platform == "win32":
@@ -122,7 +118,6 @@ def check_folder(folder: Path) -> bool:
 
 
 def make_root(root: Path) -> None:
-    """Create the folder and missing parents durably."""
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)

@@ -35,7 +35,7 @@ def file_name(id: str) -> str:
     if cleaned == id and _stands_alone(id):
         return id
     digest = blake2b(id.encode(errors="surrogatepass"), digest_size=10).hexdigest()
-    name = _shortened(cleaned) or "thread"
+    name = cleaned.encode(errors="surrogatepass")[:LONGEST].decode("utf-8", "ignore") or "thread"
     if _RESERVED.match(name):
         name = f"_{name}"
     return f"{name}-{digest}"
@@ -48,7 +48,3 @@ def _stands_alone(id: str) -> bool:
         and not _HASHED.search(id)
         and not _RESERVED.match(id)
     )
-
-
-def _shortened(name: str) -> str:
-    return name.encode(errors="surrogatepass")[:LONGEST].decode("utf-8", "ignore")

@@ -12,20 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from milecastle.disk.files import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
-    append,
-    sync,
-    sync_folder,
-)
+from milecastle.disk.files import PRIVATE_FILE, PRIVATE_FOLDER, append, sync, sync_folder
 
 TEMPORARY: Final = ".milecastle-tmp-"
 """The prefix of temporary files; code that lists a folder skips them."""
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and its parents, durably."""
     missing: list[Path] = []
     while not folder.is_dir():
         missing.append(folder)

@@ -12,8 +12,6 @@ from math import isqrt
 
 from milecastle.draw.shapes import Box, Layout, Tie, Wire
 
-__all__ = ["arrange_in_grid"]
-
 _STREET = 44
 _MARGIN = 6
 """The width of a street, and how far links in it stay away from boxes."""

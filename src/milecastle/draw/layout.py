@@ -22,8 +22,6 @@ from milecastle.draw.placement import place_points, straighten, tighten
 from milecastle.draw.ranking import assign_ranks, find_back_links
 from milecastle.draw.shapes import Box, Layout, Tie, Wire
 
-__all__ = ["LABEL_HEIGHT", "LOOP", "arrange"]
-
 LABEL_HEIGHT = 18
 LOOP = 2
 _BOX_GAP, _STOP_GAP = 32, 18
@@ -60,10 +58,7 @@ def arrange(
 
 @lru_cache(maxsize=_KEPT)
 def _arranged(
-    sizes: tuple[tuple[int, int], ...],
-    ties: tuple[Tie, ...],
-    first: int | None,
-    last: int | None,
+    sizes: tuple[tuple[int, int], ...], ties: tuple[Tie, ...], first: int | None, last: int | None
 ) -> Layout:
     if len(ties) * (len(sizes) + len(ties)) > _LOOKS:
         return arrange_in_grid(sizes, ties)
@@ -120,7 +115,8 @@ class _Arrangement:
             strands[number] = _Strand(path, rises, False, label_at)
         self._untangle(lanes)
         # Self loops outermost, then long before short: so lanes of one box do not cross.
-        lanes.sort(key=lambda number: self._lane_order(ranks, number))
+        span = [ranks[tie.source] - ranks[tie.target] for tie in self.ties]
+        lanes.sort(key=lambda number: (span[number] > 0, -span[number], number))
         for number in lanes:
             tie = self.ties[number]
             path = add_lane(self.rows, tie.target, tie.source)
@@ -136,11 +132,6 @@ class _Arrangement:
                 self.rows.add_path(self.ties[number].target, self.ties[number].source)
         self.rows.untangle()
         self.rows.forget(count)
-
-    def _lane_order(self, ranks: list[int], number: int) -> tuple[bool, int, int]:
-        tie = self.ties[number]
-        span = ranks[tie.source] - ranks[tie.target]
-        return span > 0, -span, number
 
     def _places(self) -> list[int]:
         x = place_points(self.rows, self._distance)
@@ -211,7 +202,12 @@ class _Arrangement:
         return (_LABEL_GAP if labels else _ROW_GAP) + min(lean // 9, _MOST_EXTRA)
 
     def layout(self) -> Layout:
-        boxes = [self._box(point) for point in range(self.rows.boxes)]
+        boxes: list[Box] = []
+        for point in range(self.rows.boxes):
+            top, bottom = self.bands[self.rows.rank[point]]
+            width, height = self.widths[point], self.heights[point]
+            x, y = self.x[point] - width // 2, (top + bottom - height) // 2
+            boxes.append(Box(x, y, width, height))
         wires = self._wires(boxes)
         labels = [wire.label for wire in wires if wire.label]
         corners = [x for wire in wires for x, _ in wire.points]
@@ -223,11 +219,6 @@ class _Arrangement:
             right - left,
             self.bands[-1][1],
         )
-
-    def _box(self, point: int) -> Box:
-        top, bottom = self.bands[self.rows.rank[point]]
-        width, height = self.widths[point], self.heights[point]
-        return Box(self.x[point] - width // 2, (top + bottom - height) // 2, width, height)
 
     def _wires(self, boxes: list[Box]) -> list[Wire]:
         feet = self._feet(boxes)

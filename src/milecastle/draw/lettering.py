@@ -39,15 +39,12 @@ _ADVANCE = {char: advance for chars, advance in _GLYPHS.items() for char in char
 
 
 def clean(name: str) -> str:
-    """The name on one line, without characters breaking a drawing."""
-    return "".join(_clean(char) for char in name)
-
-
-def _clean(char: str) -> str:
-    if char in _SPACES:
-        return " "
-    code = ord(char)
-    return "\ufffd" if _within(code, _UNSAFE) or code & 0xFFFE == 0xFFFE else char
+    cleaned = ""
+    for char in name:
+        code = ord(char)
+        is_unsafe = _within(code, _UNSAFE) or code & 0xFFFE == 0xFFFE
+        cleaned += " " if char in _SPACES else "\ufffd" if is_unsafe else char
+    return cleaned
 
 
 def shorten(name: str, limit: int) -> str:

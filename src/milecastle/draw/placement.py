@@ -56,10 +56,7 @@ def _crossing_stops(rows: Rows) -> set[Pair]:
 
 
 def _place_once(
-    order: Sequence[Sequence[int]],
-    beside: list[list[int]],
-    blocked: set[Pair],
-    distance: Distance,
+    order: Sequence[Sequence[int]], beside: list[list[int]], blocked: set[Pair], distance: Distance
 ) -> list[int]:
     root = _align(order, beside, blocked)
     gaps = _column_gaps(order, root, distance)
@@ -125,7 +122,7 @@ _MOVES = 3_000_000
 def straighten(rows: Rows, x: list[int], distance: Distance) -> None:
     """Shift columns slightly if that makes a join upright; none is ever bent by it."""
     joins = [(upper, lower) for upper, lowers in enumerate(rows.below) for lower in lowers]
-    neighbours = _neighbours(rows)
+    neighbours = [pair for row in rows.order for pair in pairwise(row)]
     for _ in range(min(_PASSES, _MOVES // (len(joins) * len(neighbours) + 1))):
         bends = [(abs(x[a] - x[b]), a, b) for a, b in joins if 0 < abs(x[a] - x[b]) <= _NEAR]
         moved = False
@@ -139,10 +136,6 @@ def straighten(rows: Rows, x: list[int], distance: Distance) -> None:
                         x[member] += shift
         if not moved:
             return
-
-
-def _neighbours(rows: Rows) -> list[Pair]:
-    return [pair for row in rows.order for pair in pairwise(row)]
 
 
 def _column(rows: Rows, x: list[int], point: int) -> set[int]:

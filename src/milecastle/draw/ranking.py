@@ -98,7 +98,6 @@ def assign_ranks(
 
 
 def topological(nodes: Iterable[int], above: _Links, below: _Links) -> list[int]:
-    """Nodes after all their predecessors; ``above`` and ``below`` are by node."""
     waiting = {node: len(above[node]) for node in nodes}
     order = [node for node, missing in waiting.items() if not missing]
     for node in order:

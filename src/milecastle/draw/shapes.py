@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Box", "Layout", "Tie", "Wire"]
-
 
 class Tie(NamedTuple):
     """A link to lay out; a label of width 0 is not drawn.
@@ -20,8 +18,6 @@ class Tie(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A rectangle by its upper left corner."""
-
     x: int
     y: int
     width: int
@@ -33,15 +29,11 @@ class Box(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """A link as drawn: corners from source to target, and the label's place."""
-
     points: tuple[tuple[int, int], ...]
     label: Box | None
 
 
 class Layout(NamedTuple):
-    """Boxes and wires in the given order, and the total size."""
-
     boxes: tuple[Box, ...]
     wires: tuple[Wire, ...]
     width: int

@@ -61,8 +61,6 @@ class Link(NamedTuple):
 
 
 class Sketch(NamedTuple):
-    """Names in drawing order, START first and END last if used, and links."""
-
     names: tuple[str, ...]
     links: tuple[Link, ...]
     visits: Mapping[str, int] = MappingProxyType({})
@@ -105,17 +103,19 @@ def drawn_edges(manifest: Manifest) -> list[EdgeInfo]:
 
 
 def sketch(
-    manifest: Manifest,
-    visits: Mapping[str, int] | None = None,
-    notes: Notes | None = None,
+    manifest: Manifest, visits: Mapping[str, int] | None = None, notes: Notes | None = None
 ) -> Sketch:
     names = _names(manifest)
     number = {name: index for index, name in enumerate(names)}
     parallel: dict[tuple[int, int], list[EdgeInfo]] = {}
     for edge in drawn_edges(manifest):
         parallel.setdefault((number[edge.source], number[edge.target]), []).append(edge)
-    links = tuple(_link(*pair, edges) for pair, edges in parallel.items())
-    return Sketch(names, links, visits or {}, notes or {})
+    links: list[Link] = []
+    for pair, edges in parallel.items():
+        labels = dict.fromkeys(edge.label for edge in edges if edge.label)
+        is_fixed = any(edge.kind == "fixed" for edge in edges)
+        links.append(Link(*pair, is_fixed, " | ".join(labels)))
+    return Sketch(names, tuple(links), visits or {}, notes or {})
 
 
 def _names(manifest: Manifest) -> tuple[str, ...]:
@@ -124,8 +124,3 @@ def _names(manifest: Manifest) -> tuple[str, ...]:
     names = [START] if START in ends else []
     names += [name for name in dict.fromkeys(inner) if name not in (START, END)]
     return tuple(names + ([END] if END in ends else []))
-
-
-def _link(source: int, target: int, edges: list[EdgeInfo]) -> Link:
-    labels = dict.fromkeys(edge.label for edge in edges if edge.label)
-    return Link(source, target, any(edge.kind == "fixed" for edge in edges), " | ".join(labels))

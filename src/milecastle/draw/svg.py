@@ -15,16 +15,7 @@ from collections.abc import Mapping
 from milecastle.draw.layout import arrange
 from milecastle.draw.lettering import clean, pixels, shorten
 from milecastle.draw.shapes import Box, Layout, Tie, Wire
-from milecastle.draw.sketch import (
-    AFTER,
-    BEFORE,
-    FAN_OUT,
-    SUBGRAPH,
-    Link,
-    Notes,
-    Sketch,
-    sketch,
-)
+from milecastle.draw.sketch import AFTER, BEFORE, FAN_OUT, SUBGRAPH, Link, Notes, Sketch, sketch
 from milecastle.draw.style import STYLE, known_marks
 from milecastle.model.manifest import END, START, Manifest
 
@@ -45,12 +36,13 @@ def draw_svg(
 ) -> str:
     marks = known_marks(marks)
     drawn = sketch(manifest, visits, notes)
-    layout = arrange(
-        [_size(drawn, index) for index in range(len(drawn.names))],
-        [Tie(link.source, link.target, _label_width(link), link.fixed) for link in drawn.links],
-        first=drawn.first,
-        last=drawn.last,
-    )
+    ties: list[Tie] = []
+    for link in drawn.links:
+        text = _short_label(link)
+        width = (pixels(text, _LABEL) + 13) // 2 * 2 if text else 0
+        ties.append(Tie(link.source, link.target, width, link.fixed))
+    sizes = [_size(drawn, index) for index in range(len(drawn.names))]
+    layout = arrange(sizes, ties, first=drawn.first, last=drawn.last)
     wires = [_wire(drawn, *pair) for pair in zip(drawn.links, layout.wires, strict=True)]
     labels = [_label(*pair) for pair in zip(drawn.links, layout.wires, strict=True)]
     nodes = [_node(drawn, index, box, marks) for index, box in enumerate(layout.boxes)]
@@ -94,11 +86,6 @@ def _note_of(drawn: Sketch, index: int) -> str:
 
 def _is_pill(drawn: Sketch, index: int) -> bool:
     return drawn.names[index] in (START, END)
-
-
-def _label_width(link: Link) -> int:
-    text = _short_label(link)
-    return (pixels(text, _LABEL) + 13) // 2 * 2 if text else 0
 
 
 def _short_label(link: Link) -> str:
@@ -172,7 +159,6 @@ def _label(link: Link, wire: Wire) -> str:
 
 
 def _direction(start: tuple[int, int], end: tuple[int, int]) -> tuple[int, int]:
-    """The wire's direction on arrival: along the last line, or vertical after a curve."""
     (x, y), (to_x, to_y) = start, end
     if y == to_y:
         return (1 if to_x > x else -1), 0

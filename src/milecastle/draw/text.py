@@ -98,7 +98,10 @@ def _outline(drawn: Sketch, back: set[Link]) -> list[str]:
         sources = [link.source for link in drawn.links if link.target == node != link.source]
         leaving = [link for link in drawn.links if link.source == node]
         if len(sources) > 1:
-            lines.append(f"{name} ◀ {_listed([_name(drawn, source) for source in sources])}")
+            more = len(sources) - _MOST_SOURCES
+            shown = sources[:_MOST_SOURCES] if more > 1 else sources
+            listed = [*(_name(drawn, one) for one in shown), *([f"{more} more"] * (more > 1))]
+            lines.append(f"{name} ◀ {', '.join(listed)}")
         elif len(leaving) == 1:
             lines.append(f"{name} {_arrow(drawn, leaving[0], back)}")
             continue
@@ -114,12 +117,6 @@ def _arrow(drawn: Sketch, link: Link, back: set[Link]) -> str:
     line = "─▶" if link.fixed else "┄▶"
     mark = f" {_mark(link)}" if link in back else ""
     return f"{line} {_name(drawn, link.target)}{mark}{_label(link)}"
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_SOURCES
-    kept = names if more <= 1 else [*names[:_MOST_SOURCES], f"{more} more"]
-    return ", ".join(kept)
 
 
 def _reading_order(drawn: Sketch, back: set[Link]) -> list[int]:

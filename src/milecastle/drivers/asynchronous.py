@@ -1,7 +1,7 @@
 """The asynchronous driver: performs effects on an event loop.
 
 - Tasks run by the executor of the loop (``loop_tasks.py``).
-- A store that may block is never called on the loop, nor behind sync nodes: it has its own threads.
+- A blocking store is never called on the loop, nor behind sync nodes: it has its own threads.
 - Cancellation and timeouts reach inside async nodes.
 """
 
@@ -82,23 +82,23 @@ class _Services(HostServices):
 
     def commit(self, batch: Batch) -> None:
         """Commit a sync node's record; an async node must not block the loop."""
-        self._refuse_blocking("once", "aonce")
+        self._refuse_blocking("aonce")
         self.host.commit(batch)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        self._refuse_blocking("receive", "areceive")
+        self._refuse_blocking("areceive", "asend", "aspawn", "ajoin")
         return function(*args)
 
     async def acall(self, function: Callable[..., T], *args: Any) -> T:
         found: T = await self._ask_store(function, *args)
         return found
 
-    def _refuse_blocking(self, sync: str, twin: str) -> None:
+    def _refuse_blocking(self, *instead: str) -> None:
         store = self.host.store
         if store is not None and store.blocking and get_ident() == self._thread:
             raise InvalidRequest(
-                f"ctx.{sync}() would block the event loop: use await ctx.{twin}(...) in an async "
-                "node"
+                "a call of ctx would block the event loop: in an async node use await "
+                + " or ".join(f"ctx.{name}(...)" for name in instead)
             )
 
 
@@ -280,7 +280,6 @@ class Drive:
             raise
 
     async def _watch(self, running: Awaitable[Any]) -> Any:
-        """Await a node, and stop it when the run must stop."""
         if not self._host.watching:
             return await running
         task = asyncio.ensure_future(running)

@@ -1,4 +1,4 @@
-"""Chunks: values that are committed a few at a time, in order.
+"""Chunks: values committed a few at a time, in order.
 
 Rules:
 
@@ -46,7 +46,6 @@ class ValueChunks:
         self._is_over = False
 
     def add(self, value: Any) -> int:
-        """Return the value's offset."""
         with self._lock:
             self._values.append(value)
             if self._timer is None and self._delay is not None:
@@ -56,7 +55,6 @@ class ValueChunks:
             return self._offset + len(self._values) - 1
 
     def flush(self) -> None:
-        """Commit the chunk if it is full."""
         while (batch := self._begin()) is not None:
             is_done = False
             try:

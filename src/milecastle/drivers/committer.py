@@ -6,7 +6,7 @@ store takes the whole queue and passes it to ``commit_many``. While it writes, o
 busier it is, the larger the groups, and a single run pays almost nothing. Rules:
 
 - Each waiter learns its own outcome. A conflict fails one batch. If the store is unavailable, that
-  fails every batch of the group; any other refusal fails those that are refused alone as well.
+  fails every batch of the group; any other refusal fails those refused alone as well.
 - No caller waits forever: whatever the store does, the waiters are notified; where no thread can be
   started, each writes its own batch; a forked child starts over.
 - A caller interrupted before its batch is taken withdraws it; later it first learns the
@@ -127,7 +127,8 @@ class Committer:
             self.add(waiter)
         except Unavailable:  # no thread: each caller left in the queue writes its own batch
             if self.take_back(waiter):
-                self._commit_in_turn(batch)
+                with self._last_place():
+                    self._open().commit(batch)
                 return
         try:
             waiter.gate.acquire()
@@ -137,10 +138,6 @@ class Committer:
             raise
         if waiter.outcome is not None:
             raise waiter.outcome
-
-    def _commit_in_turn(self, batch: Batch) -> None:
-        with self._last_place():
-            self._open().commit(batch)
 
     @contextmanager
     def _last_place(self) -> Generator[None, None, None]:
@@ -238,7 +235,7 @@ class Committer:
 
 
 class PartedCommitter:
-    """One committer per part: a part that is down delays only its own commits."""
+    """One committer per part: a failed part delays only its own commits."""
 
     def __init__(self, store: Store) -> None:
         self._store = ref(store)
@@ -250,7 +247,6 @@ class PartedCommitter:
         return _shared(cast("PartOf", store.part_of)(batch.key))
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch, from any thread except a loop's; raises its error."""
         self.of(batch).commit(batch)
 
 

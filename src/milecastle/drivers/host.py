@@ -46,7 +46,7 @@ class Host:
     """One run's surroundings. ``watching`` is false when nothing can stop it.
 
     ``begin`` looks up a subgraph's thread. ``committer`` is there if the store writes groups.
-    ``ports`` are the call's runs, by their ids: the one that was called, and its subgraphs'.
+    ``ports`` are the call's runs, by their ids: the one called, and its subgraphs'.
     ``pulse`` changes when the run moves, or a node says it does. ``told`` is called when emitted
     values were stored.
     """
@@ -83,7 +83,7 @@ class Host:
         self.max_parallel = max_parallel
         self.pulse = 0
         self.publish: Callable[[Event], None] | None = None
-        self.told: Callable[[], object] = _nothing
+        self.told: Callable[[], object] = lambda: None
         self._begin = begin
         self.observers = Observers(observers) if observers else NO_OBSERVERS
         self._wanted = wanted
@@ -146,7 +146,6 @@ class Host:
             raise Stopped(reason)
 
     def stop_reason(self) -> RunError | None:
-        """Reason to stop now, or ``None``."""
         if self.cancel is not None and self.cancel.is_set():
             return RunCancelled()
         if self.timeout is not None and self.deadline is not None and monotonic() >= self.deadline:
@@ -161,15 +160,12 @@ class Host:
         self.ports.clear()
 
     def as_monotonic(self, until: int | None) -> float | None:
-        """Convert the clock's monotonic time to ``monotonic()``."""
         if until is None:
             return None
         return monotonic() + (until - self.clock.monotonic()) / 1_000_000
 
 
 class HostServices:
-    """Driver services for a run; each driver emits and commits in its own way."""
-
     chunk_delay: float | None = DELAY
 
     def __init__(self, host: Host) -> None:
@@ -181,8 +177,18 @@ class HostServices:
     def begin_segment(self, segment: Segment) -> Mapping[str, str]:
         return self.host.observers.begin_segment(segment)
 
+    def message_sent(self) -> Mapping[str, str]:
+        return self.host.observers.message_sent()
+
+    def message_received(self, run_id: str, stored: Mapping[str, str]) -> None:
+        self.host.observers.message_received(run_id, stored)
+
     def end_segment(self, run_id: str) -> None:
         self.host.observers.end_segment(run_id)
+
+    def check(self) -> None:
+        if self.host.watching:
+            self.host.check()
 
     def commit(self, batch: Batch) -> None:
         self.host.commit(batch)
@@ -256,15 +262,10 @@ def last_effects(effects: Generator[Effect, Any, Ending]) -> LastEffects:
 
 
 def advance(last: LastEffects, error: Exception | None) -> Commit | Emit | None:
-    """The next last effect; ``None`` when done."""
     try:
         return last.send(error)
     except StopIteration:
         return None
-
-
-def _nothing() -> None:
-    """Nobody follows the thread from elsewhere."""
 
 
 def _no_store(batch: Batch) -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class LocalExecutors:
-    """Makes executors running tasks in this process."""
-
     def __init__(self, graphs: Sequence[CompiledGraph], observers: Sequence[Observer] = ()) -> None:
         self._graphs = graphs
         self._wrapping = [found for found in observers if isinstance(found, TaskObserver)]

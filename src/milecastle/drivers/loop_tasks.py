@@ -75,7 +75,7 @@ class LoopTasks:
         if policy.inline:
             return perform(running)
         if policy.timeout is not None:
-            return await _call_in_own_thread(copy_context().run, perform, running)
+            return await call_in_own_thread(copy_context().run, perform, running)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="milecastle-nodes")
         call: Callable[..., Any] = copy_context().run
@@ -103,7 +103,6 @@ class LoopTasks:
                 future.cancel()
 
     async def wait(self, seconds: float | None) -> list[Finished | Event]:
-        """Wait until a task ended, an event was emitted, or the time passed."""
         if not (self._finished or self.emitted):
             due = self._deadlines.next()
             if due is not None:
@@ -213,10 +212,10 @@ async def _notify(room: asyncio.Condition) -> None:
         room.notify_all()
 
 
-async def _call_in_own_thread(function: Callable[..., Any], *args: Any) -> Any:
+async def call_in_own_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call off the event loop. If this is cancelled, the call's result is discarded.
 
-    A pool would lose one of its threads to every call that is stuck, and the process could not end.
+    A pool would lose one of its threads to every stuck call, and the process could not end.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()

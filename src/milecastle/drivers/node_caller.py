@@ -89,7 +89,6 @@ class NodeCaller:
         return RunningTask(task, self._place, self._place.nodes[task.node])
 
     def call(self, task: RunTask) -> Any:
-        """Run a task now; an async node returns its coroutine."""
         if task.run is not self._run:
             self._enter(task.run)
         node = self._nodes[task.node]

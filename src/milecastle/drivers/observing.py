@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
-from typing import Final, TypeGuard
+from typing import Final, TypeGuard, TypeVar
 
 from milecastle.engine.pauses import Paused
 from milecastle.errors import place_of
@@ -13,9 +13,15 @@ from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Segment
 from milecastle.model.task import RunTask
-from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
+from milecastle.ports.observer import (
+    MessageObserver,
+    Observer,
+    TaskObserver,
+    TracingObserver,
+)
 from milecastle.ports.store import Batch
 
+AnyObserver = TypeVar("AnyObserver", bound=Observer)
 Wrap = Callable[[], AbstractContextManager[object]]
 
 
@@ -52,18 +58,30 @@ class Observers:
 
     def begin_segment(self, segment: Segment) -> dict[str, str]:
         stored: dict[str, str] = {}
-        for observer in tuple(self._tracing):
-            try:
-                stored |= observer.begin_segment(segment)
-            except Exception as error:
-                self._drop(observer, error)
+        self._each(self._tracing, lambda one: stored.update(one.begin_segment(segment)))
         return stored
 
     def end_segment(self, run_id: str) -> None:
-        """End a segment, also for observers that have raised: they release its resources."""
-        for observer in self._begun:
+        """End a segment, also for failed observers: they release its resources."""
+        self._each(self._begun, lambda one: one.end_segment(run_id))
+
+    def message_sent(self) -> dict[str, str]:
+        stored: dict[str, str] = {}
+        self._each(self._of_messages(), lambda one: stored.update(one.message_sent()))
+        return stored
+
+    def message_received(self, run_id: str, stored: Mapping[str, str]) -> None:
+        self._each(self._of_messages(), lambda one: one.message_received(run_id, stored))
+
+    def _of_messages(self) -> list[MessageObserver]:
+        return [one for one in self._observers if isinstance(one, MessageObserver)]
+
+    def _each(
+        self, observers: Iterable[AnyObserver], call: Callable[[AnyObserver], object]
+    ) -> None:
+        for observer in tuple(observers):
             try:
-                observer.end_segment(run_id)
+                call(observer)
             except Exception as error:
                 self._drop(observer, error)
 

@@ -19,13 +19,7 @@ from milecastle.engine.applying import (
 )
 from milecastle.engine.effects import Commit, Effect
 from milecastle.engine.reserved_channels import FAILURE, GOTOS, RESERVED, SENDS
-from milecastle.engine.routing import (
-    NOT_ASKED,
-    Way,
-    find_next,
-    follow_goto,
-    in_order,
-)
+from milecastle.engine.routing import NOT_ASKED, Way, find_next, follow_goto, in_order
 from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import as_sends
 from milecastle.errors import InvalidUpdate, RoutingError, RunError
@@ -180,12 +174,7 @@ class Advance:
             journal.note(operations)
 
     def _unrouted(
-        self,
-        names: tuple[str, ...],
-        name: str,
-        state: Any,
-        error: Exception,
-        gotos: Gotos | None,
+        self, names: tuple[str, ...], name: str, state: Any, error: Exception, gotos: Gotos | None
     ) -> RunError:
         progress, journal = self._progress, self._run.journal
         if not self._graph.defers:

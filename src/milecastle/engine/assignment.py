@@ -2,7 +2,7 @@
 
 Rules:
 
-- Whatever makes a run necessary is written by the commit making it so: an input that was
+- Whatever makes a run necessary is written by the commit making it so: an input
   submitted, an answer, the end of a sleep, a retry, the release by a worker stopping.
 - While a worker runs a thread, the line names it. Every line ending a segment names no worker.
 - A run nobody can continue has no time: it waits for an answer, failed for good, or ended.
@@ -18,8 +18,6 @@ import msgspec.structs
 from milecastle.errors import ExecutionError, RunError
 from milecastle.model.policies import Retry
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
-
-__all__ = ["LOST", "NOW", "Assignment", "kept_in_lane"]
 
 NOW = 0
 """As ``due_at``: the time of the commit, by the clock of the store."""
@@ -54,7 +52,6 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     is_lost: Callable[[], bool] = _never
 
     def line(self, info: ThreadInfo, retry_at: int | None) -> ThreadInfo:
-        """Index row as workers must find it."""
         times: dict[RunStatus, int | None] = {
             "queued": self.due_at,
             "running": NOW,

@@ -13,14 +13,7 @@ from typing import Any
 
 import msgspec
 
-from milecastle.engine.effects import (
-    AwaitTasks,
-    Begin,
-    CancelTasks,
-    Effect,
-    StartTasks,
-    Stopped,
-)
+from milecastle.engine.effects import AwaitTasks, Begin, CancelTasks, Effect, StartTasks, Stopped
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import Task
@@ -45,6 +38,7 @@ class Child(msgspec.Struct, eq=False):
     ready: list[Finished] = []
     ending: Ending | None = None
     error: BaseException | None = None
+    started: int = 0
 
     @property
     def is_over(self) -> bool:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from os import PathLike
-from typing import Any, Final, NamedTuple, TypeVar, cast, overload
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -20,14 +20,15 @@ from milecastle.errors import InvalidAnswer, InvalidRequest, TimedOut
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import Node
 from milecastle.model.checkpoint import to_datetime
+from milecastle.model.children import ChildResult, child_topic
 from milecastle.model.file import File
 from milecastle.model.interrupt import Interrupt
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, own_name
 from milecastle.model.message import Message, check_topic
 from milecastle.model.task import Origin, RunFacts, RunTask
 from milecastle.ports.files import FileReader
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.task import MISSING, TaskPort
+from milecastle.ports.task import MISSING, NewChild, TaskPort
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -35,23 +36,38 @@ D = TypeVar("D")
 _LONGEST: Final = 3_153_600_000.0
 """The longest deadline, in seconds: a hundred years."""
 
+
+class FlowQuestions(Protocol):
+    """The flow a context belongs to."""
+
+    def ask(
+        self,
+        question: Any,
+        show: Any,
+        answer: Any,
+        within: timedelta | float | None,
+        otherwise: Any,
+    ) -> Any: ...
+
+
+OnCancel = Literal["cancel", "leave"]
+
 Around = Callable[[RunTask], AbstractContextManager[None]]
 
 
 class _Receipt(NamedTuple):
-    """One ``receive`` call; ``is_over`` says that it has timed out, after ``seconds``."""
+    """One ``receive`` call; ``is_over`` says it has timed out."""
 
     label: str
     topics: tuple[str, ...]
     is_one: bool
     until: int | None
     is_over: bool
-    seconds: float | None
 
-    def otherwise(self, default: Any) -> Any:
+    def otherwise(self, default: Any, node: str) -> Any:
         if default is MISSING:
-            names = ", ".join(map(repr, self.topics))
-            raise TimeoutError(f"no message of topic {names} came within {self.seconds} seconds")
+            what = f"no message of topic {', '.join(map(repr, self.topics))}"
+            raise TimedOut(node=node, deadline=to_datetime(self.until or 0), what=what)
         return default
 
 
@@ -60,7 +76,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
 
     ``origin`` says where the state the node received came from. ``thread`` is ``None`` without a
     store. ``attempt`` counts from 1. ``failures`` tells an ``on_error`` node the failed nodes, or
-    the items of a fan-out (``work#0``), each with the type and the message of its error.
+    the items of a fan-out (``work#0``), each with the type and the message of its error. ``call``
+    is the id of a flow's call, in a step.
     """
 
     run_id: str
@@ -79,8 +96,11 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     sleeps: int = 0
     receives: int = 0
     sends: int = 0
+    spawns: int = 0
     beat: float = 0.0
     over: bool = False
+    call: str = ""
+    flow: FlowQuestions | None = None
     counts: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
@@ -102,7 +122,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         Not repeated by a retry, by a resume after an interrupt, or by a takeover. The name is
         unique within the task: use a different one for each side effect.
         """
-        self._refuse_if_over()
+        self._refuse_in_flow("step(function, ...)")
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return cast("T", found)
@@ -122,7 +142,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     async def aonce(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T: ...
     async def aonce(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Async version of ``once``; ``function`` may be async or not."""
-        self._refuse_if_over()
+        self._refuse_in_flow("step(function, ...)")
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return found
@@ -139,7 +159,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         On PostgreSQL. ``function`` is called with a connection of the store as its first argument,
         inside a transaction: its rows and the record are committed together, or neither is.
         """
-        self._refuse_if_over()
+        self._refuse_in_flow("step(function, ...)")
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return cast("T", found)
@@ -201,15 +221,9 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         The run ends with the status ``sleeping``. When it is resumed the node runs again from its
         beginning, and this call returns.
         """
+        self._refuse_in_flow("sleep(...)")
         label, self.sleeps = f"{self.task}/~{self.sleeps}", self.sleeps + 1
-        moment, seconds = None, 0.0
-        if isinstance(until, datetime):
-            if until.tzinfo is None:
-                raise InvalidRequest("ctx.sleep() takes a datetime with a time zone")
-            since = until.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-            moment = since // timedelta(microseconds=1)
-        else:
-            seconds = until.total_seconds() if isinstance(until, timedelta) else until
+        moment, seconds = read_time(until, "ctx.sleep()")
         wake_at = self.port.wake_time(label, moment, seconds)
         if wake_at is not None:
             raise Paused(label, until=wake_at)
@@ -262,12 +276,12 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         comes. Then the node runs again from its beginning, and receives the same messages again,
         in the same order: they are consumed by the commit of its step. With ``timeout``, in
         seconds from the node's first arrival here, ``default`` is returned if none has come by
-        then, or ``TimeoutError`` raised. ``type`` converts plain data and refuses other values;
+        then, or ``TimedOut`` raised. ``type`` converts plain data and refuses other values;
         the message then stays unread.
         """
         wait = self._wait_for(topic, timeout)
         if wait.is_over:
-            return wait.otherwise(default)
+            return wait.otherwise(default, self.node)
         return self._delivered(wait, self.port.receive(self.data, wait.topics), type)
 
     async def areceive(
@@ -281,27 +295,32 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         """Async version of ``receive``."""
         wait = self._wait_for(topic, timeout)
         if wait.is_over:
-            return wait.otherwise(default)
+            return wait.otherwise(default, self.node)
         return self._delivered(wait, await self.port.areceive(self.data, wait.topics), type)
 
     def _wait_for(self, topic: str | Sequence[str], timeout: float | timedelta | None) -> _Receipt:
-        self._refuse_if_over()
-        if self.data.run.path:
-            raise InvalidRequest(
-                f"node '{self.node}' is in a subgraph, and messages are sent to the thread of the "
-                "whole graph: receive them in a node of that, and pass them in the state"
-            )
         topics = (topic,) if isinstance(topic, str) else tuple(topic)
         if not topics:
             raise InvalidRequest("ctx.receive() needs a topic")
         for name in topics:
             check_topic(name)
+        return self._wait(topics, isinstance(topic, str), timeout)
+
+    def _wait(
+        self, topics: tuple[str, ...], is_one: bool, timeout: float | timedelta | None
+    ) -> _Receipt:
+        self._refuse_in_flow("receive(...) and join(...)")
+        if self.data.run.path:
+            raise InvalidRequest(
+                f"node '{self.node}' is in a subgraph, and messages are sent to the thread of the "
+                "whole graph: receive them in a node of that, and pass them in the state"
+            )
         label, self.receives = f"{self.task}/@{self.receives}", self.receives + 1
-        seconds = _seconds(timeout, "timeout=")
+        seconds = seconds_of(timeout, "timeout=")
         until, is_over = None, False
         if seconds is not None:
             until, is_over = self.port.deadline(label, seconds)
-        return _Receipt(label, topics, isinstance(topic, str), until, is_over, seconds)
+        return _Receipt(label, topics, is_one, until, is_over)
 
     def _delivered(self, wait: _Receipt, found: Message | None, wanted: Any) -> Any:
         if found is None:
@@ -332,6 +351,117 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         number, self.sends = self.sends, self.sends + 1
         return f"{self.idempotency_key}/{number}"
 
+    def spawn(
+        self,
+        app: Any,
+        input: Any,
+        thread: str | None = None,
+        *,
+        config: Any = None,
+        on_cancel: OnCancel = "cancel",
+    ) -> str:
+        """Start a run on another thread, by workers; return the name of that thread.
+
+        ``app`` has the same store, or is the name of a graph this worker serves. A node that runs
+        again finds the run it started. If this thread's run is cancelled, so is the child's, unless
+        ``on_cancel`` is ``"leave"``. Wait for its end with ``join``.
+        """
+        threads = [thread] if thread else None
+        return self.spawn_many(app, [input], threads, config=config, on_cancel=on_cancel)[0]
+
+    async def aspawn(
+        self,
+        app: Any,
+        input: Any,
+        thread: str | None = None,
+        *,
+        config: Any = None,
+        on_cancel: OnCancel = "cancel",
+    ) -> str:
+        """Async version of ``spawn``."""
+        threads = [thread] if thread else None
+        found = await self.aspawn_many(app, [input], threads, config=config, on_cancel=on_cancel)
+        return found[0]
+
+    def spawn_many(
+        self,
+        app: Any,
+        inputs: Sequence[Any],
+        threads: Sequence[str] | None = None,
+        *,
+        config: Any = None,
+        on_cancel: OnCancel = "cancel",
+    ) -> list[str]:
+        """``spawn`` for many inputs, many per commit; return their threads in order."""
+        children = self._children(inputs, threads, config, on_cancel)
+        self.port.spawn(self.data, app, children)
+        return [child.thread for child in children]
+
+    async def aspawn_many(
+        self,
+        app: Any,
+        inputs: Sequence[Any],
+        threads: Sequence[str] | None = None,
+        *,
+        config: Any = None,
+        on_cancel: OnCancel = "cancel",
+    ) -> list[str]:
+        """Async version of ``spawn_many``."""
+        children = self._children(inputs, threads, config, on_cancel)
+        await self.port.aspawn(self.data, app, children)
+        return [child.thread for child in children]
+
+    def _children(
+        self, inputs: Sequence[Any], threads: Sequence[str] | None, config: Any, on_cancel: OnCancel
+    ) -> list[NewChild]:
+        self._refuse_in_flow("spawn(...)")
+        if self.data.run.path:
+            raise InvalidRequest(
+                f"node '{self.node}' is in a subgraph, and children belong to the thread of the "
+                "whole graph: spawn and join them in a node of that"
+            )
+        if on_cancel not in ("cancel", "leave"):
+            raise InvalidRequest("on_cancel= takes 'cancel' or 'leave'")
+        if threads is not None and len({*threads}) != len(inputs):
+            raise InvalidRequest("ctx.spawn_many() needs one thread for each input, all different")
+        own, key = self.thread.thread if self.thread else "", self.idempotency_key
+        root = own.removeprefix(own_name("child", ""))[:40]
+        found: list[NewChild] = []
+        for place, input in enumerate(inputs):
+            number, self.spawns = self.spawns, self.spawns + 1
+            name = own_name("child", f"{root}/{self.task[:20]}.{number}-{key[:16]}")
+            thread, call = threads[place] if threads else name, f"{key}/{number}"
+            stays = on_cancel == "leave"
+            found.append(NewChild(thread, input, config, call, stays, threads is None))
+        return found
+
+    def join(self, child: str, *, timeout: float | timedelta | None = None) -> ChildResult:
+        """Wait until the run of a spawned thread ends: completed, failed for good, or cancelled.
+
+        Like ``receive``: the run stops without a process, and the node runs again from its
+        beginning. Each end can be joined by one step. ``TimedOut`` after ``timeout``.
+        """
+        wait = self._wait((child_topic(child),), True, timeout)
+        found = None if wait.is_over else self.port.receive(self.data, wait.topics)
+        return self._joined(wait, child, found)
+
+    async def ajoin(
+        self,
+        child: str,
+        *,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - it outlives the process
+    ) -> ChildResult:
+        """Async version of ``join``."""
+        wait = self._wait((child_topic(child),), True, timeout)
+        found = None if wait.is_over else await self.port.areceive(self.data, wait.topics)
+        return self._joined(wait, child, found)
+
+    def _joined(self, wait: _Receipt, child: str, found: Message | None) -> ChildResult:
+        if wait.is_over:
+            deadline, what = to_datetime(wait.until or 0), f"no end of child '{child}'"
+            raise TimedOut(node=self.node, deadline=deadline, what=what)
+        return ChildResult(thread=child, **self._delivered(wait, found, None))
+
     def count(self, name: str) -> int:
         """Number of earlier calls with this name, in this attempt.
 
@@ -352,6 +482,9 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         """Implementation of ``interrupt()``."""
         from milecastle.codec.answers import as_plain, deliver, schema_of
 
+        if self.flow is not None:
+            return self.flow.ask(question, show, answer, within, otherwise)
+        self._refuse_in_flow("interrupt(...)")
         number, self.questions = self.questions, self.questions + 1
         found = Interrupt(
             id=f"{self.task}/{number}",
@@ -367,12 +500,20 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 return deliver(given, answer)
             except InvalidAnswer as error:
                 found = msgspec.structs.replace(found, refused=error.message)
-        until, has_passed = self.port.deadline(found.id, _seconds(within, "within="))
+        until, has_passed = self.port.deadline(found.id, seconds_of(within, "within="))
         if until is None or not has_passed:
             raise Paused(found.id, found, until)
         if otherwise is MISSING:
             raise TimedOut(node=self.node, deadline=to_datetime(until))
         return otherwise
+
+    def _refuse_in_flow(self, instead: str) -> None:
+        self._refuse_if_over()
+        if self.flow is not None or self.call:
+            raise InvalidRequest(
+                f"flow '{self.node}' records its own calls: use {instead} in the flow itself, "
+                "not inside a step"
+            )
 
     def _refuse_if_over(self) -> None:
         if self.over:
@@ -418,10 +559,10 @@ class RunningTask(msgspec.Struct, eq=False):
     node: Node
     made: Context | None = None
     over: bool = False
+    call: str = ""
 
     @property
     def context(self) -> Context:
-        """The task's context, created on first use."""
         if self.made is None:
             task, run, port = self.task, self.task.run, self.place.port
             facts = task.facts or port.facts(task)
@@ -439,6 +580,7 @@ class RunningTask(msgspec.Struct, eq=False):
                 began=facts.began,
                 port=port,
                 over=self.over,
+                call=self.call,
             )
         return self.made
 
@@ -483,11 +625,21 @@ def current() -> Context:
     return running.context
 
 
-def _seconds(given: Any, name: str) -> float | None:
+def read_time(until: datetime | timedelta | float, name: str) -> tuple[int | None, float]:
+    """A time in microseconds since 1970, or ``None`` and seconds from now."""
+    if not isinstance(until, datetime):
+        return None, seconds_of(until, name, least=-_LONGEST) or 0.0
+    if until.tzinfo is None:
+        raise InvalidRequest(f"{name} takes a datetime with a time zone")
+    since = until.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1), 0.0
+
+
+def seconds_of(given: Any, name: str, least: float = 0.0) -> float | None:
     if given is None:
         return None
     seconds: float = given.total_seconds() if isinstance(given, timedelta) else given
-    if not (isinstance(given, timedelta | int | float) and 0 <= seconds <= _LONGEST):
+    if not (isinstance(given, timedelta | int | float) and least <= seconds <= _LONGEST):
         raise InvalidRequest(
             f"{name} takes a time from now, in seconds or as timedelta, not {given}"
         )
@@ -500,12 +652,7 @@ def interrupt(
 ) -> T: ...
 @overload
 def interrupt(
-    question: Any,
-    *,
-    show: Any = ...,
-    answer: type[T],
-    within: timedelta | float,
-    otherwise: D,
+    question: Any, *, show: Any = ..., answer: type[T], within: timedelta | float, otherwise: D
 ) -> T | D: ...
 @overload
 def interrupt(

@@ -87,8 +87,6 @@ class Recall(msgspec.Struct, frozen=True):
 
 
 class Evaluate(msgspec.Struct, frozen=True):
-    """Await an async predicate or router."""
-
     function: Callable[[Any], Awaitable[Any]]
     state: Any
 

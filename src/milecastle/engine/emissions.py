@@ -1,10 +1,10 @@
-"""Stored emissions: values that a step's tasks emit with ``keep``, as rows of the step.
+"""Stored emissions: values a step's tasks emit with ``keep``, as rows of the step.
 
 Rules:
 
-- Values of all tasks of a step have one order, by offset: a reader that has seen one needs those
-  behind it. A row has the values of one chunk, is named after the offset of the first, and has the
-  seq of the entry that began the step: so values of two steps have an order, too.
+- Values from all of a step's tasks have one order, by offset: a reader with one needs those
+  behind it. A row has one chunk's values, is named after the first one's offset, and has the
+  seq of the entry that began the step: so two steps' values have an order, too.
 - Each attempt of a task has a number that no earlier one of the step has, in whatever run that
   was. So a reader sees that the task begins again.
 - A value is encoded when it is emitted: what cannot be stored fails there, and what its owner
@@ -23,8 +23,6 @@ from milecastle.model.checkpoint import TaskResult
 from milecastle.model.task import RunTask
 from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch
-
-__all__ = ["Emissions", "Unsaved", "emission_mark", "emission_offset"]
 
 Unsaved = tuple[int, list[Any]]
 """Values, and the offset of the first."""
@@ -70,7 +68,6 @@ class Emissions:
 
 
 def emission_offset(row: str) -> int | None:
-    """The offset of the first value in a row; ``None`` for rows of other kinds."""
     step, mark, offset = row.partition(">#")
     return int(offset) if mark and step.isdigit() else None
 

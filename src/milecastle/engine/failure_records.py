@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec.structs
+
 from milecastle.errors import CodecError, ExecutionError, RunError, message_of
-from milecastle.model.run import RESUMABLE, Failure, FailureClass, TaskFailure
+from milecastle.model.run import (
+    FAILED_NODE,
+    FAILED_TYPE,
+    RESUMABLE,
+    Failure,
+    FailureClass,
+    RunRecord,
+    TaskFailure,
+)
 
 _MESSAGE: Final = 300
 """How many characters of the message of each of several failed tasks are stored."""
@@ -40,6 +50,16 @@ def describe(
         node=node,
         tasks=tasks,
     )
+
+
+def with_cause(record: RunRecord, failure: Failure | None) -> RunRecord:
+    """The record of a run that fails, with the type of its error and the node."""
+    if failure is None:
+        return record
+    cause = {FAILED_TYPE: failure.error_type}
+    if failure.node is not None:
+        cause[FAILED_NODE] = failure.node
+    return msgspec.structs.replace(record, metadata=record.metadata | cause)
 
 
 def describe_task(task: str, node: str, error: BaseException, attempt: int) -> TaskFailure:

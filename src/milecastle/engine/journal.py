@@ -22,34 +22,18 @@ import msgspec.structs
 from milecastle.codec.deltas import LogCodec, Operations, as_operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
-from milecastle.engine.failure_records import describe_superseded
+from milecastle.engine.failure_records import describe_superseded, with_cause
 from milecastle.engine.position import Position
-from milecastle.engine.reserved_channels import BEGAN, CONFIG
+from milecastle.engine.reserved_channels import BEGAN, CONFIG, TIMES
 from milecastle.engine.rollup_rule import ChainEnd
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
-from milecastle.model.checkpoint import (
-    DELTA,
-    HOLDING,
-    SNAPSHOT,
-    Entry,
-    Kind,
-    Source,
-    TaskResult,
-)
+from milecastle.model.checkpoint import DELTA, HOLDING, Entry, Kind, Source, TaskResult
+from milecastle.model.children import PARENT, has_ended, owed
 from milecastle.model.reducers import SET
-from milecastle.model.run import (
-    CARRIED,
-    TRANSITIONS,
-    Failure,
-    RunRecord,
-    RunStatus,
-    ThreadInfo,
-)
+from milecastle.model.run import CARRIED, TRANSITIONS, Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Batch
-
-__all__ = ["Encoded", "Journal", "Standing"]
 
 Encoded = tuple[Operations, bytes]
 """Operations, and the body that they were encoded as."""
@@ -84,12 +68,12 @@ class Journal:
     """Writes for one run on one thread. It expects the head where it left it.
 
     ``head`` and ``head_id`` are the newest entry, as far as this run knows.
-    ``known`` says this run has written an entry, which fences out all others. ``dequeues`` is
-    the run whose waiting input is removed with the next entry: this one, if it was enqueued.
+    ``known`` says this run has written an entry, which fences out all others. ``input`` is
+    the number of its waiting input, which its first entry consumes.
     ``encoded`` is the run's input, to be used if its first entry contains just that.
     ``tags`` are those its thread gets with the first; ``unless`` is the digest its batch
     has as ``Batch.unless``. ``inboxes`` are topics whose messages start another run. ``config`` is
-    the run's, which snapshots repeat.
+    the run's, which snapshots repeat; so are ``times``, those of the newest step that has them.
     """
 
     def __init__(
@@ -109,7 +93,7 @@ class Journal:
         """``head`` is the seq of the thread's newest entry when ``position`` was read.
 
         ``head_id`` is its id, needed if ``position`` is an older checkpoint.
-        ``announced=False`` writes no record: the entry belongs to a run that is over.
+        ``announced=False`` writes no record: the entry belongs to an ended run.
         ``assignment`` is for threads workers run.
         """
         self.record = record
@@ -139,10 +123,11 @@ class Journal:
         )
         self._pending: Operations = list(position.supplied)
         self.config = position.config
+        self.times: bytes | None = None
         self.encoded: Encoded | None = None
         self.assignment = assignment
         self._retry_at: int | None = None
-        self.dequeues: str | None = None
+        self.input: int | None = None
         self.tags: TagChange | None = None
         self.unless: str | None = None
         self.inboxes: Collection[str] = ()
@@ -151,9 +136,14 @@ class Journal:
         self._pending = self._pending + operations if self._pending else operations
 
     def configure(self, config: Any) -> None:
-        """Replace the run's config, with the next entry."""
         self.config = config
         self.note([SET, CONFIG, config])
+
+    def time(self, times: bytes | None) -> None:
+        """Store with the next entry when the step's tasks ran."""
+        if times is not None:
+            self.times = times
+            self.note([SET, TIMES, times])
 
     def carry(self, stored: Mapping[str, str]) -> None:
         if not stored or self.record not in self._unwritten:
@@ -192,8 +182,9 @@ class Journal:
         unwritten.pop(self.record.run_id, None)
         self._unwritten = (*unwritten.values(), self.record)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, failure: Failure | None) -> None:
         """End the run with this error, with the next entry; a worker may retry it."""
+        self.record = with_cause(self.record, failure)
         self.turn("failed")
         if self.assignment is not None:
             self._retry_at = self.assignment.retry_at(error, self.record, self._clock.now())
@@ -243,18 +234,21 @@ class Journal:
             failure=self._failure,
             manifest=self._manifest,
             thread=self._line(entry, waits),
-            dequeues=self.dequeues,
+            consumes=() if self.input is None else (self.input,),
             tags=self.tags,
             unless=self.unless,
         )
         self._waits = waits
         self._unwritten = ()
-        self._failure = self._manifest = self.dequeues = self.tags = self.unless = None
+        self._failure = self._manifest = self.input = self.tags = self.unless = None
         return batch
 
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:
         info = thread_info(entry, self.record, waits, self.inboxes)
-        return self.assignment.line(info, self._retry_at) if self.assignment else info
+        info = self.assignment.line(info, self._retry_at) if self.assignment else info
+        if PARENT in self.record.metadata and self._unwritten and has_ended(info):
+            return owed(info, self.record)
+        return info
 
     def mark(self, at: Standing) -> Batch:
         self._pending = []
@@ -331,29 +325,30 @@ class Journal:
     def _body(
         self, values: Mapping[str, Any], nodes: tuple[str, ...], may_cut: bool
     ) -> tuple[Kind, bytes]:
-        """The contents of the next entry, in the form that is cheapest to read.
+        """The contents of the next entry, in the form cheapest to read.
 
         Entries leaving the thread in its step never cut the chain: a reader must see the entry
         that started the step.
         """
         node = nodes[0] if len(nodes) == 1 else None
         operations, self._pending = self._pending, []
-        if not self._continues:
-            self._continues = True
-            return SNAPSHOT, self._encode(as_operations(self._whole(values)), node)
+        continues, self._continues = self._continues, True
+
+        def whole() -> bytes:
+            state = values if self.config is None else {CONFIG: self.config, **values}
+            state = state if self.times is None else {**state, TIMES: self.times}
+            return self._encode(as_operations(state), node)
+
         return self._chain.choose(
-            self._encode(operations, node),
-            lambda: self.codec.encode_state(self._whole(values), node=node),
+            self._encode(operations, node) if continues else None,
+            whole,
             self.codec.roll_up,
             rollup_after=self._rollup_after,
             may_cut=may_cut,
         )
 
-    def _whole(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        return values if self.config is None else {CONFIG: self.config, **values}
-
     def _encode(self, operations: Operations, node: str | None) -> bytes:
-        """The body of operations; that of the input is known, if it is stored as it was given."""
+        """Encode operations; the input's body is known, if it is stored as it was given."""
         encoded, self.encoded = self.encoded, None
         if encoded is not None:
             given, body = encoded

@@ -1,7 +1,14 @@
-"""The signal that pauses a task without a failure: it waits for a person, a time or a message."""
+"""Signals that end a task without a failure of its own.
+
+``Paused``: it waits for a person, a time or a message. The others end the function of a flow; they
+are not exceptions, so code that catches ``Exception`` cannot continue it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from milecastle.errors import MilecastleError
 from milecastle.model.interrupt import Interrupt
 
 
@@ -25,3 +32,36 @@ class Paused(BaseException):
         self.question = question
         self.until = until
         self.topics = topics
+
+    @property
+    def each(self) -> Sequence[Paused]:
+        return (self,)
+
+
+class PausedFlow(Paused):
+    """Ends a flow that waits in several parts; it resumes when one of the waits has ended."""
+
+    def __init__(self, each: Sequence[Paused]) -> None:
+        super().__init__(each[0].label)
+        self._each = each
+
+    @property
+    def each(self) -> Sequence[Paused]:
+        return self._each
+
+
+class Released(BaseException):
+    """Ends a flow whose run was released with its last entry: the worker drains."""
+
+
+class BeyondRecord(BaseException):
+    """Ends a replay at a call that is not recorded."""
+
+
+class FlowStopped(BaseException):
+    """Ends a flow that may not write: an entry was refused, or the code differs from the record."""
+
+    def __init__(self, error: MilecastleError, *, differs: bool = False) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.differs = differs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from milecastle.codec.deltas import Operations
+from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.engine.guard import Guard
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
@@ -16,15 +16,18 @@ from milecastle.engine.reserved_channels import Reserved
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
 from milecastle.model.interrupt import Interrupt
+from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionConfig, ExecutionOptions
 from milecastle.model.reducers import SET
 from milecastle.ports.clock import Clock
 from milecastle.ports.mailbox import Sent
+from milecastle.ports.task import NewChild
 
-__all__ = ["Ending", "Progress", "RunPlan", "SendMessage"]
-
-SendMessage = Callable[[str, Any, str, str], Sent]
+SendMessage = Callable[[str, Any, str, str, Mapping[str, str]], Sent]
 """Send a value to a thread, with a topic, and the name that identifies the message."""
+
+Spawn = Callable[[ThreadKey, str, Any, Any, Sequence[NewChild]], None]
+"""Submit children of a thread, its run and its config: of an app, or of a graph by its name."""
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +47,10 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     and leaves the rest to a worker. ``options`` are those of the call, which are also for its
     subgraphs. ``rewrites`` writes the rows of the step's tasks again, with the opening: they have
     other names. ``look`` reads the thread's messages and ``send`` sends to other threads, if the
-    store has mailboxes; ``arrived`` are the labels of waits that a message has ended, and
-    ``timed_out`` those whose deadlines have passed: the opening entry stores them.
-    ``answered_by`` says who gave the answers.
+    store has mailboxes; ``spawn`` starts children. ``arrived`` are labels of waits a message has
+    ended, and ``timed_out`` those whose deadlines have passed: the opening entry stores them.
+    ``answered_by`` says who gave the answers. ``replay`` reads the recorded calls of a flow that is
+    only replayed: it ends at the first call that is not recorded.
     """
 
     graph: CompiledGraph
@@ -79,8 +83,10 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     rewrites: bool = False
     look: ReadUnread | None = None
     send: SendMessage | None = None
+    spawn: Spawn | None = None
     arrived: frozenset[str] = frozenset()
     timed_out: Mapping[str, int] = {}
+    replay: LogCodec | None = None
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +96,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     its nodes received.
     """
 
-    status: Literal["completed", "interrupted", "sleeping", "queued"]
+    status: Literal["completed", "interrupted", "sleeping", "queued", "cancelled"]
     values: dict[str, Any]
     nodes: tuple[str, ...]
     next: tuple[str, ...]

@@ -19,13 +19,13 @@ from milecastle.ports.store import Chain
 class Position(msgspec.Struct, kw_only=True):
     """The state at a checkpoint and its next nodes.
 
-    ``entry`` is the checkpoint itself, ``None`` for a thread that has none. ``was_seen`` says that
+    ``entry`` is the checkpoint itself, ``None`` for a thread without one. ``was_seen`` says that
     a user has seen the thread here, so an interrupt at this point is over. ``results`` are the
     rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
-    ``supplied`` are operations the log lacks: start values that a reducer builds on, and reserved
-    channels that an older version wrote under other names. ``config`` is the stored config of the
+    ``supplied`` are operations the log lacks: start values a reducer builds on, and reserved
+    channels an older version wrote under other names. ``config`` is the stored config of the
     run.
     """
 
@@ -45,7 +45,6 @@ class Position(msgspec.Struct, kw_only=True):
 
     @property
     def contents(self) -> dict[str, Any]:
-        """Everything stored at the checkpoint."""
         config = {} if self.config is None else {CONFIG: self.config}
         return {**config, **self.values, **self.reserved}
 
@@ -87,7 +86,7 @@ def restore(
     encoded: str | None = None,
     renamed: Mapping[str, str] = {},
 ) -> Position:
-    """Rebuild the position at a chain's end; the schema supplies defaults that are missing.
+    """Rebuild the position at a chain's end; the schema supplies missing defaults.
 
     Channels that were ``renamed`` get their new names; a new one with a value keeps it.
     The reserved channel ``encoded`` is left as bytes, for callers that only count its items.

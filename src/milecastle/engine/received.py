@@ -6,9 +6,8 @@ Rules:
   runs again receives the same: the oldest messages of its topics that no other task has.
 - A finished task's messages are in a row beside its outcome, and belong to it when the rest of the
   step runs again.
-- Those of a task that waits beside others are in its wait, and reserved for it: its question or its
-  records may be about them. Not after a crash: tasks that neither ended nor waited may
-  then receive each other's messages.
+- Those of a task beside others are reserved for it once something may be about them: they are in
+  its wait, or in that row beside each of its records.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ import msgspec
 from milecastle.model.message import Message
 from milecastle.model.task import RunTask
 
-__all__ = ["ReadUnread", "Received"]
-
 ReadUnread = Callable[[str, int], Sequence[Message]]
 """Some unread messages of a topic above a number, oldest first; empty if there are none."""
 
@@ -33,10 +30,14 @@ _number = attrgetter("number")
 
 
 class Received(msgspec.Struct, eq=False):
-    """The step's messages by task. ``is_used`` is false until a task has received one."""
+    """The step's messages by task. ``is_used`` is false until a task has received one.
+
+    ``is_shared``: the step has several tasks.
+    """
 
     _look: ReadUnread | None
     is_used: bool = False
+    is_shared: bool = False
     _free: dict[str, list[Message]] = {}
     _last: dict[str, int] = {}
     _given: dict[str, tuple[int, list[Message]]] = {}
@@ -50,60 +51,86 @@ class Received(msgspec.Struct, eq=False):
     def next(self, task: RunTask, topics: Sequence[str]) -> Message | None:
         """The oldest message of these topics for a task; ``None`` if there is none now."""
         with self._lock:
-            attempt, own = self._given.get(task.id, (0, []))
-            if attempt != task.attempt:
+            if self._given.get(task.id, (0, []))[0] != task.attempt:
                 self._keep(task.id)
-                own = []
+                self._given[task.id] = (task.attempt, [])
             last = max(self._reserved.get(task.id, ()), default=0)
-            for topic in topics:
-                self._load(topic, last)
-            kept = self._kept.get(task.id, ())
-            found = [message for message in kept if message.topic in topics]
-            if not found and not any(self._free[topic] for topic in topics):
-                return None
-            if (
-                not found and len(topics) > 1
-            ):  # older messages may have come between the reads of two topics
-                for topic in topics:
-                    self._load(topic)
-            if found:
-                message = min(found, key=_number)
-                self._kept[task.id] = [one for one in kept if one is not message]
-            else:
-                oldest = [self._free[topic][0] for topic in topics if self._free[topic]]
-                message = min(oldest, key=_number)
-                self._free[message.topic].pop(0)
-            own.append(message)
-            self._given[task.id] = (task.attempt, own)
-            self.is_used = True
-            return message
+        while True:
+            is_all = [self._load(topic, last) for topic in topics]
+            if len(topics) > 1:  # older messages may have come between the reads of two topics
+                is_all = [self._load(topic, last) for topic in topics]
+            with self._lock:
+                message = self._pick(task.id, topics)
+                if message is not None:
+                    self._given[task.id][1].append(message)
+                    self.is_used = True
+            if message is not None or all(is_all):
+                return message
 
-    def _load(self, topic: str, last: int = 0) -> None:
-        """Read until a message is free, and those reserved for a task up to ``last``."""
-        if self._look is None:
-            return
-        known = self._free.setdefault(topic, [])
-        while (not known or self._last.get(topic, 0) < last) and (
-            found := self._look(topic, self._last.get(topic, 0))
-        ):
-            self._last[topic] = found[-1].number
-            for one in found:
-                if (owner := self._owners.get(one.number)) is not None:
-                    self._kept.setdefault(owner, []).append(one)
-                elif one.number not in self._held:
-                    known.append(one)
+    def _pick(self, task: str, topics: Sequence[str]) -> Message | None:
+        kept = self._kept.get(task, ())
+        if found := [message for message in kept if message.topic in topics]:
+            message = min(found, key=_number)
+            self._kept[task] = [one for one in kept if one is not message]
+            return message
+        oldest = [free[0] for topic in topics if (free := self._free.get(topic))]
+        if not oldest:
+            return None
+        message = min(oldest, key=_number)
+        self._free[message.topic].pop(0)
+        return message
+
+    def _load(self, topic: str, last: int = 0) -> bool:
+        """Read until a message is free, and those reserved for a task up to ``last``.
+
+        Return whether everything was read. The lock is not held while the store is read: the run
+        takes it on its event loop.
+        """
+        while self._look is not None:
+            with self._lock:
+                known, after = self._free.setdefault(topic, []), self._last.get(topic, 0)
+                if known and after >= last:
+                    return False
+            if not (found := self._look(topic, after)):
+                return True
+            with self._lock:
+                for one in found:
+                    if one.number <= self._last.get(topic, 0):
+                        continue  # another task has read it too
+                    self._last[topic] = one.number
+                    if (owner := self._owners.get(one.number)) is not None:
+                        self._kept.setdefault(owner, []).append(one)
+                    elif one.number not in self._held:
+                        self._free[topic].append(one)
+        return True
 
     def drain(self, topics: Sequence[str]) -> list[Message]:
         """All unread messages of these topics, oldest first; ``consume`` them once applied."""
         found: list[Message] = []
-        with self._lock:
+        for topic in topics:
+            is_all = False
+            while not is_all:
+                is_all = self._load(topic)
+                found += self._free.get(topic, [])
+                self._free[topic] = []
+        return sorted(found, key=_number)
+
+    def take_next(self, topics: Sequence[str]) -> Message | None:
+        """The oldest free message, for a caller that consumes it by its number."""
+        for _ in topics:  # older messages may have come between the reads of two topics
             for topic in topics:
                 self._load(topic)
-                while self._free[topic]:
-                    found += self._free[topic]
-                    self._free[topic] = []
-                    self._load(topic)
-        return sorted(found, key=_number)
+        with self._lock:
+            return self._pick("", topics)
+
+    def give_back(self, message: Message) -> None:
+        with self._lock:
+            insort(self._free[message.topic], message, key=_number)
+
+    def consume_numbers(self, numbers: Sequence[int]) -> None:
+        """The next commit consumes the messages with these numbers."""
+        self._applied += numbers
+        self.is_used = self.is_used or bool(numbers)
 
     def consume(self, messages: Sequence[Message]) -> None:
         """The next commit consumes these."""
@@ -112,10 +139,9 @@ class Received(msgspec.Struct, eq=False):
 
     def load(self, topics: Sequence[str]) -> None:
         """Read the topics that no task of this run has read."""
-        with self._lock:
-            for topic in topics:
-                if topic not in self._free:
-                    self._load(topic)
+        for topic in topics:
+            if topic not in self._free:
+                self._load(topic)
 
     def release(self, task: str) -> None:
         """Let other tasks have the messages of one that failed."""
@@ -144,8 +170,14 @@ class Received(msgspec.Struct, eq=False):
                 self._release(task)
         return [message.number for message in self._given.get(task, (0, []))[1]]
 
+    def recorded(self, task: str) -> list[int]:
+        """What a task has received that records: it must receive the same again."""
+        if not self.is_shared:
+            return []
+        return [message.number for message in self._given.get(task, (0, []))[1]]
+
     def reserve(self, task: str, numbers: Sequence[int]) -> None:
-        """A waiting task received these, and receives them again."""
+        """A task that waits, or has records, received these, and receives them again."""
         self._reserved[task] = numbers
         self._owners.update(dict.fromkeys(numbers, task))
         self.is_used = True
@@ -170,9 +202,9 @@ class Received(msgspec.Struct, eq=False):
         self._applied += [one.number for _, own in self._given.values() for one in own]
         self._applied += self._held
         self._given, self._held = {}, set()
+        self.is_shared = False
 
     def take(self) -> tuple[int, ...]:
-        """The messages that the next commit consumes."""
         numbers, self._applied = tuple(sorted(self._applied)), []
         self.is_used = bool(self._given or self._held or self._reserved)
         return numbers

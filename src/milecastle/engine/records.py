@@ -14,7 +14,6 @@ from milecastle.engine.tasks import outcome_row, received_row
 from milecastle.engine.waiting import each_wait
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.task import RunTask
-from milecastle.ports.store import Batch
 from milecastle.ports.task import MISSING
 
 
@@ -71,7 +70,6 @@ class Records:
         return outcome_row(self._progress.step + 1, task)
 
     def received(self, task: str) -> list[int]:
-        """Numbers of the messages a finished task received."""
         kept = self.rows.get(received_row(self._progress.step + 1, task)) if self.rows else None
         return kept["value"] if kept else []
 
@@ -115,12 +113,22 @@ class Records:
     def keep(self, task: RunTask, name: str, value: Any) -> None:
         self.rows[self.row(task, name)] = {"value": value}
 
-    def batch(self, task: RunTask, name: str, value: Any) -> Batch | None:
-        """Batch recording a value; ``None`` without a store."""
+    def results(
+        self, task: RunTask, name: str, value: Any, numbers: list[int]
+    ) -> tuple[TaskResult, ...]:
+        """Rows recording a value, and the messages the task has received; empty without a store.
+
+        The messages are the task's from now on, even if the commit fails: it may be in the store.
+        """
         journal = self._journal
         if journal is None:
-            return None
-        return journal.rows((journal.kept(self.row(task, name), value, task.id),))
+            return ()
+        kept = journal.kept(self.row(task, name), value, task.id)
+        if not numbers:
+            return (kept,)
+        received = received_row(task.step, task.id)
+        self.rows[received] = {"value": numbers}
+        return kept, journal.kept(received, numbers, task.id)
 
     def row(self, task: RunTask, name: str) -> str:
         return f"{task.step}?{task.id}/{name}"

@@ -43,11 +43,32 @@ GOTOS: Final = "__gotos__"
 BEGAN: Final = "__began__"
 """``[seq, id]``: the entry that began this step, if a later one began the chain anew."""
 
+CALLS: Final = "__calls__"
+"""The recorded calls of a flow, oldest first: see ``engine/calls.py``."""
+
 CONFIG: Final = "__config__"
 """The run's config. It is not one of ``RESERVED``, which a step looks at and clears: ``Position``
 and ``Journal`` hold it by itself."""
 
-RESERVED: Final = (SENDS, WAITS, ANSWERS, TIMED_OUT, ANSWERED_BY, FAILURE, GOTOS, BEGAN, *HOSTED)
+TIMES: Final = "__times__"
+"""When the step's tasks ran (``model/step_times.py``), encoded. Nothing but views reads it, so it
+is in no position: forks, pruning and portable files drop it."""
+
+RESERVED: Final = (
+    SENDS,
+    WAITS,
+    ANSWERS,
+    TIMED_OUT,
+    ANSWERED_BY,
+    FAILURE,
+    GOTOS,
+    BEGAN,
+    CALLS,
+    *HOSTED,
+)
+
+NAMES: Final = frozenset({*RESERVED, CONFIG, TIMES})
+"""Every name that a state cannot have."""
 
 ASKED: Final = "__asked__"
 """Questions in older logs: ``{label: [task, *question]}``."""
@@ -63,8 +84,8 @@ class Wait(NamedTuple):
 
     ``question`` is ``[node, question, show, schema, whether it takes an answer]``, and why the last
     answer was refused, if it was. ``until`` is in microseconds since 1970. ``topics`` are pairs:
-    a topic, and the number of its last message the task has seen. ``received`` are the numbers of
-    messages that the task received before, if other tasks run beside it.
+    a topic, and its last message's number the task has seen. ``received`` are the numbers of
+    messages the task received before, if other tasks run beside it.
     """
 
     task: str
@@ -81,6 +102,7 @@ class Wait(NamedTuple):
 def split(values: dict[str, Any]) -> tuple[Reserved, Operations]:
     """The reserved channels, and operations that bring an older log up to date."""
     found: Reserved = {}
+    values.pop(TIMES, None)
     for name in (*RESERVED, ASKED, SLEEPS):
         value = values.pop(name, None)
         if value is not None:

@@ -11,7 +11,11 @@ import msgspec
 
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 
-__all__ = ["ChainEnd"]
+CHAT_ROLLUP_AFTER = 64
+"""At most this many deltas for writers of several small entries a turn, whose reads take all.
+
+A store's own number would double the time of a LangGraph saver's first read.
+"""
 
 _SMALL = 512
 """For a chain of fewer bytes, the size of the state is not checked."""
@@ -41,18 +45,21 @@ class ChainEnd(msgspec.Struct):
 
     def choose(
         self,
-        delta: bytes,
+        delta: bytes | None,
         whole: Callable[[], bytes],
         fold: Callable[[list[bytes]], bytes],
         *,
         rollup_after: int | None,
         may_cut: bool,
     ) -> tuple[Kind, bytes]:
-        """The contents of the next entry, in the form that is cheapest to read.
+        """The contents of the next entry, in the form cheapest to read.
 
-        ``whole`` encodes the state, ``fold`` combines deltas. An entry that is no delta must be
-        noted with ``cut`` once it is certain.
+        ``delta`` is ``None`` if nothing precedes the entry: the first one, or a fork. ``whole``
+        encodes the state, ``fold`` combines deltas. An entry that is no delta must be noted with
+        ``cut`` once it is certain.
         """
+        if delta is None:
+            return SNAPSHOT, whole()
         cost = self.size + len(delta)
         if cost > self.next_look and may_cut:
             snapshot = whole()

@@ -11,9 +11,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec.structs
 
@@ -30,8 +30,16 @@ from milecastle.engine.applying import (
     read_outcome,
     refuse_unmade,
 )
-from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
-from milecastle.engine.pauses import Paused
+from milecastle.engine.effects import (
+    AwaitTasks,
+    Commit,
+    Effect,
+    Leave,
+    Recall,
+    StartTasks,
+    Stopped,
+)
+from milecastle.engine.pauses import FlowStopped, Paused, Released
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.reserved_channels import ANSWERED_BY, ANSWERS, SENDS, TIMED_OUT, WAITS
 from milecastle.engine.run_state import RunState
@@ -54,8 +62,6 @@ from milecastle.model.run import Segment, TaskFailure
 from milecastle.model.task import RunTask
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
-
-__all__ = ["Run"]
 
 Update = Mapping[str, Any]
 
@@ -120,11 +126,7 @@ class Run(RunState):
             yield from self.run_events.opening(progress.next)
         if plan.update is not None:
             self._take_input(plan.update)
-            if self._inboxes:
-                values, operations = dict(progress.values), list[Any]()
-                yield from self._drain(values, operations)
-                progress.values = values
-                self._note(operations)
+            refused = (yield from self._drain_first()) if self._inboxes else None
             progress.nodes = ()
             if self.run_events:
                 yield self.run_events.created(self.progress.values)
@@ -133,6 +135,8 @@ class Run(RunState):
             elif self.saver is not None and (batch := self.saver.batch("input")) is not None:
                 yield Commit(batch)
                 self.saver.saved(batch)
+            if refused is not None:
+                raise refused
         elif plan.opening is not None:
             self._end_waits()
             self._release(plan.released)
@@ -219,7 +223,7 @@ class Run(RunState):
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
             node = graph.nodes[name := names[0]]
-            if (
+            if node.is_flow or (
                 len(names) == 1
                 and node.simple
                 and not (progress.reserved or again)
@@ -231,7 +235,10 @@ class Run(RunState):
                 if run_events:
                     yield from run_events.node_start(name, name)
                 try:
-                    returned = yield task
+                    if node.is_flow and streams:
+                        returned = cast(Any, (yield from self._call_beside(task)))
+                    else:
+                        returned = yield task
                     if schema.prepares:
                         returned = prepared(schema, returned)
                 except BaseException as error:
@@ -247,6 +254,8 @@ class Run(RunState):
                 step = self._begin_step(names)
                 yield from step.run()
                 self._raise_first(step)
+                if journal is not None:
+                    journal.time(step.times(names if step.is_clean else progress.next))
                 if not step.is_clean:
                     return (yield from self._rest(step.ran, step.waits, [*step.tasks]))
                 changed = self._apply_all(step, values, operations)
@@ -266,14 +275,41 @@ class Run(RunState):
                 yield from advance.after(names, "step", gotos)
         return (yield from self._complete())
 
+    def _call_beside(self, task: RunTask) -> Generator[Effect, Any, Any]:
+        """Run a task so that what it emits is delivered while it runs."""
+        yield StartTasks((task,))
+        while not (finished := (yield AwaitTasks())):
+            pass
+        if finished[0].error is not None:
+            raise finished[0].error
+        return finished[0].update
+
+    def _drain_first(self) -> Generator[Effect, Any, Exception | None]:
+        """Apply the messages that came before the input, with it.
+
+        If that fails, the input is stored alone before the run does: it can then be retried.
+        """
+        values, operations = dict(self.progress.values), list[Any]()
+        try:
+            yield from self._drain(values, operations)
+        except StoreError:
+            raise
+        except Exception as error:
+            return error
+        self.progress.values = values
+        self._note(operations)
+        return None
+
     def _drain(
         self, values: dict[str, Any], operations: Operations | None
     ) -> Generator[Effect, Any, bool]:
         """Apply the messages that came for the state's inboxes; the step's commit consumes them."""
-        found = yield Recall(partial(self.received.drain, [*self._inboxes]))
+        found = yield from self._read(partial(self.received.drain, [*self._inboxes]))
         for message in found:
             update = prepared(self.schema, {self._inboxes[message.topic]: [message.value]})
             self._apply(self.schema, values, f"inbox '{message.topic}'", update, operations)
+            if message.carried and self._services is not None:
+                self._services.message_received(self.plan.run_id, message.carried)
         self.received.consume(found)
         return bool(found)
 
@@ -286,12 +322,29 @@ class Run(RunState):
         name = task.node
         if isinstance(error, Paused):
             return (yield from self._rest_alone(name, error))
+        if isinstance(error, Released):
+            return (yield from self._complete())
+        if isinstance(error, FlowStopped):
+            yield from self._stop_flow(error)
+            raise error.error
         if not isinstance(error, Exception):
             self.task_port.stop()
             raise error
         if self.run_events:
             yield self.run_events.node_ended(name, task.id, None, error)
         raise self.node_error(name, task.state, error) from error
+
+    def _stop_flow(self, stopped: FlowStopped) -> Generator[Effect, Any, None]:
+        """Leave the thread as it is, and to others if this run has written that it has it."""
+        self.task_port.stop()
+        saver, journal = self.saver, self.journal
+        if saver is None or journal is None:
+            return
+        if stopped.differs and journal.known:
+            batch = saver.give_up("interrupted" if journal.assignment is None else "queued")
+            yield Commit(batch)
+            saver.saved(batch)
+        saver.may_record = False
 
     def _apply_all(self, step: Step, values: dict[str, Any], operations: Operations | None) -> bool:
         try:
@@ -341,7 +394,6 @@ class Run(RunState):
         }
 
     def _save(self, source: Source, wake_at: int | None = None) -> Generator[Effect, Any, None]:
-        """Commit an entry, if needed. A queued run is not started by this one."""
         saver = self.saver
         batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
@@ -369,6 +421,8 @@ class Run(RunState):
         node, journal, saver = self.graph.nodes[names[0]], self.journal, self.saver
         if journal is None or saver is None:
             return True
+        if node.is_flow:
+            return journal.known  # its records are entries
         plain = len(names) == 1 and not self.progress.reserved
         if plain and node.simple and not node.wants_context:
             return journal.known
@@ -382,18 +436,20 @@ class Run(RunState):
         """Record in the log this run owns the thread, before anything else is written.
 
         Rows that tasks leave are under the head and do not move it: without an entry two runs could
-        write them in parallel. Rows left until then are read again; if that fails, the node has not
-        failed: nothing is recorded, and the run is resumed from here.
+        write them in parallel. Rows left until then are read again.
         """
         yield from self._save(source)
         if source in HOLDING and self.plan.recall is not None:
-            try:
-                rows = yield Recall(self.plan.recall)
-            except StoreError:
-                if self.saver is not None:
-                    self.saver.may_record = False
-                raise
-            self.records.recall(rows)
+            self.records.recall((yield from self._read(self.plan.recall)))
+
+    def _read(self, read: Callable[[], Any]) -> Generator[Effect, Any, Any]:
+        """Read the store; if that fails, nothing is recorded, and the run can be resumed."""
+        try:
+            return (yield Recall(read))
+        except StoreError:
+            if self.saver is not None:
+                self.saver.may_record = False
+            raise
 
     # ---- stopping
 
@@ -405,7 +461,6 @@ class Run(RunState):
         return before + self._just_ran()
 
     def _just_ran(self) -> list[str]:
-        """Nodes of the last step after which the run must stop."""
         return [name for name in self.progress.nodes if name in self.graph.interrupt_after]
 
     def _interrupt(self, waiting: list[str]) -> Generator[Effect, Any, Ending]:
@@ -418,7 +473,7 @@ class Run(RunState):
 
     def _rest_alone(self, name: str, signal: Paused) -> Generator[Effect, Any, Ending]:
         task = task_id(name)
-        new = {signal.label: kept_wait(task, signal)}
+        new = {one.label: kept_wait(task, one) for one in signal.each}
         return (yield from self._rest({task}, new, [task]))
 
     def _rest(
@@ -433,7 +488,9 @@ class Run(RunState):
             kept = {label: answer for label, answer in given.items() if label not in new}
             self._note(progress.hide(ANSWERS, kept or None))
         self._note(progress.hide(WAITS, waits or None))
-        wake_at = wake_time(reserved, over=ran - {wait[0] for wait in new.values()})
+        over = ran - {wait[0] for wait in new.values()}
+        is_flow = self.graph.nodes[progress.next[0]].is_flow
+        wake_at = wake_time(reserved, over, is_flow=is_flow)
         found = open_interrupts(reserved, self._place)
         yield from self._save("interrupt" if found else "sleep", wake_at)
         self._at_rest = True
@@ -446,7 +503,7 @@ class Run(RunState):
         """
         topics = {topic for wait in waits.values() for topic, _ in wait[3]}
         if ended:
-            yield Recall(partial(self.received.load, sorted(topics)))
+            yield from self._read(partial(self.received.load, sorted(topics)))
         for wait in waits.values():
             wait[3] = [[topic, self.received.seen(topic, known)] for topic, known in wait[3]]
 
@@ -506,7 +563,6 @@ class Run(RunState):
         )
 
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:
-        """Record why the run ended; return the exception to raise."""
         if isinstance(error, Stopped):
             error = error.reason
         if isinstance(error, ReducerFailed):

@@ -31,7 +31,7 @@ class Items:
     def place(self, task: Task) -> dict[str, int]:
         if task.update is None:
             return {}
-        return {"index": int(task.id.rpartition("#")[2]), "total": self._totals[task.node.name]}
+        return {"index": task.item, "total": self._totals[task.node.name]}
 
     def finish(self, task: Task) -> dict[str, int]:
         """Count a finished item; empty if the task is not one."""

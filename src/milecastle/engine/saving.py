@@ -22,8 +22,6 @@ from milecastle.model.checkpoint import HOLDING, Source, TaskResult
 from milecastle.model.run import Failure, RunStatus, TaskFailure
 from milecastle.ports.store import Batch
 
-__all__ = ["Saver"]
-
 
 class Saver:
     """Makes one run's batches. ``saved`` must be called after each commit.
@@ -76,6 +74,16 @@ class Saver:
             status = "queued"
         return self._append(source, status, wake_at)
 
+    def call_batch(self, note: str) -> Batch | None:
+        """Batch for calls of a flow: it stays in its step."""
+        self._note = self._note or note
+        return self.batch("step")
+
+    def give_up(self, status: RunStatus) -> Batch:
+        """Batch that leaves the thread in its step to other code."""
+        self._note = "the code makes other calls than the record"
+        return self._append("takeover", status)
+
     def flush(self) -> Batch | None:
         """Batch with steps the interval left unsaved; ``None`` if none."""
         return self._append("step") if self._unsaved else None
@@ -88,9 +96,7 @@ class Saver:
         self.may_record = False
         left = self._end_emissions() if self.emissions else []
         try:
-            batch = journal.append(self._progress, source, self._note, status, wake_at)
-            if self._received.is_used:
-                batch = msgspec.structs.replace(batch, consumes=self._received.take())
+            batch = self._entry(source, status, wake_at)
         except BaseException:
             self._unsaved = 0  # what cannot be written is not part of what a failure leaves
             if journal.head == head and journal.record is record:
@@ -99,8 +105,17 @@ class Saver:
         self._note = ""
         return _with_emissions(batch, left) if left and source in HOLDING else batch
 
+    def _entry(
+        self, source: Source, status: RunStatus | None = None, wake_at: int | None = None
+    ) -> Batch:
+        """The journal's entry, with the messages it consumes."""
+        batch = self._journal.append(self._progress, source, self._note, status, wake_at)
+        if not self._received.is_used:
+            return batch
+        consumes = (*batch.consumes, *self._received.take())
+        return msgspec.structs.replace(batch, consumes=consumes)
+
     def _end_emissions(self) -> list[tuple[Emissions, Unsaved]]:
-        """Stop storing emitted values; return those that may not be stored."""
         left = [(one, one.close()) for one in self.emissions.values()]
         self.emissions.clear()
         return left
@@ -141,7 +156,7 @@ class Saver:
         attempt: int = 1,
         tasks: tuple[TaskFailure, ...] = (),
     ) -> Batch:
-        """The batch recording how the run ended, with every step that was not saved yet.
+        """The batch recording how the run ended, with every step not saved yet.
 
         ``tasks`` are those of its step that failed, if there are several.
         """
@@ -158,15 +173,13 @@ class Saver:
         elif stopped:
             self._journal.turn("cancelled")
         else:
-            self._journal.fail(error)
+            self._journal.fail(error, failure)
         left = self._end_emissions() if self.emissions else []
         if not self._unsaved:
             return _with_emissions(self._close(failure), left)
         try:
             source: Source = "takeover" if self.holds else "step"
-            batch = self._journal.append(self._progress, source, self._note)
-            if self._received.is_used:
-                batch = msgspec.structs.replace(batch, consumes=self._received.take())
+            batch = self._entry(source)
         except UnserializableState:
             return self._close(failure)
         return msgspec.structs.replace(batch, failure=failure)

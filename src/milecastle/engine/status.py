@@ -26,8 +26,6 @@ from milecastle.engine.waiting import each_wait, is_decided, takes_answer
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
-__all__ = ["NOTHING", "Waits", "claimed", "claimed_run", "thread_info", "waits_at"]
-
 
 class Waits(NamedTuple):
     """A checkpoint's waits.

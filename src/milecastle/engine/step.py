@@ -14,25 +14,19 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from milecastle.engine.applying import Outcome, pack, prepared, read_outcome, unpack
 from milecastle.engine.children import BeginChild, Child, Children
-from milecastle.engine.effects import (
-    AwaitTasks,
-    CancelTasks,
-    Commit,
-    Effect,
-    StartTasks,
-    Stopped,
-)
+from milecastle.engine.effects import AwaitTasks, CancelTasks, Commit, Effect, StartTasks, Stopped
 from milecastle.engine.failure_records import describe_task
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items
 from milecastle.engine.run_state import RunState
+from milecastle.engine.task_times import TaskTimes
 from milecastle.engine.tasks import Task, received_row
 from milecastle.engine.waiting import Kept, each_wait, is_held, kept_wait, received_by
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
@@ -45,14 +39,14 @@ class Step:
     """One step's tasks. Each outcome is in one of the four dicts, by task id.
 
     ``attempts`` has the attempts of those that failed.
-    ``refused`` are failures that are not the node's own: its result was not an update.
+    ``refused`` are failures not the node's own: its result was not an update.
     """
 
     def __init__(self, run: RunState, tasks: list[Task], begin: BeginChild) -> None:
         self._run = run
         self._config = run.plan.config
         self.number = run.progress.step + 1
-        self._running: dict[int, tuple[Task, RunTask]] = {}
+        self._running: dict[int, tuple[Task, RunTask, int]] = {}
         self._busy: Counter[str] = Counter()
         self._later: list[tuple[int, int, Task, int]] = []
         self._rows: list[TaskResult] = []
@@ -67,6 +61,7 @@ class Step:
         self.waits: Kept = {}
         self._held: set[str] = set()
         self._waiting = self._unfinished(tasks)
+        self._times = TaskTimes(run.plan.clock)
         self._items = Items(tasks, self.outcomes) if run.run_events else None
 
     def _unfinished(self, tasks: list[Task]) -> dict[str, deque[tuple[Task, int]]]:
@@ -74,13 +69,15 @@ class Step:
         waits = self._run.task_port.waits()
         waiting: dict[str, deque[tuple[Task, int]]] = {}
         received = received_by(self._run.progress.reserved)
+        self._run.received.is_shared = len(tasks) > 1
         for task in tasks:
             kept = records.outcome(task.id)
-            if kept is None and task.id in received:
-                self._run.received.reserve(task.id, received[task.id])
+            numbers = records.received(task.id) or received.get(task.id)
+            if kept is None and numbers:
+                self._run.received.reserve(task.id, numbers)
             if kept is not None:
                 self.outcomes[task.id] = unpack(kept)
-                self._run.received.hold(records.received(task.id))
+                self._run.received.hold(numbers or ())
             elif is_held(task, waits):
                 self._held.add(task.id)
             else:
@@ -93,7 +90,7 @@ class Step:
         for task in self.tasks:
             if task in self.failures:
                 return self.attempts[task]
-        return max((run_task.attempt for _, run_task in self._running.values()), default=1)
+        return max((task.attempt for _, task, _ in self._running.values()), default=1)
 
     @property
     def failed(self) -> tuple[TaskFailure, ...]:
@@ -116,6 +113,10 @@ class Step:
     @property
     def is_clean(self) -> bool:
         return len(self.outcomes) == len(self.tasks)
+
+    def times(self, nodes: Sequence[str]) -> bytes | None:
+        """When its tasks ran, for an entry with these nodes; ``None`` if that is not stored."""
+        return self._times.take(self.number, nodes, len(self.tasks))
 
     def run(self) -> Generator[Effect, Any, None]:
         try:
@@ -170,6 +171,9 @@ class Step:
     def _start(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
         run = self._run
         starting: list[RunTask] = []
+        if chosen:
+            self._times.tick()
+        started = self._times.now
         for task, attempt in chosen:
             if self._cancelled:
                 break
@@ -181,7 +185,10 @@ class Step:
             values = task.state(run.progress.values)
             if (subgraph := task.node.subgraph) is not None:
                 state = run.schema.present(values)
+                self._times.tick()
+                begun = self._times.now
                 child = yield from self._children.begin(task, subgraph, state, attempt)
+                child.started = begun
                 yield from self._take_child(child)
                 continue
             run_task = RunTask(
@@ -189,7 +196,7 @@ class Step:
             )
             if task.node.wants_context:
                 run_task.facts = run.task_port.facts(run_task)
-            self._running[id(run_task)] = (task, run_task)
+            self._running[id(run_task)] = (task, run_task, started)
             starting.append(run_task)
         if starting:
             yield StartTasks(tuple(starting))
@@ -203,14 +210,16 @@ class Step:
     # ---- settling
 
     def _settle_all(self, finished: list[Finished]) -> Generator[Effect, Any, None]:
+        self._times.tick()
         for item in finished:
             found = self._running.pop(id(item.task), None)
             if found is None:
                 self._children.hand_over(item)
                 continue
+            task, _, started = found
             if item.refused:
-                self.refused.add(found[0].id)
-            yield from self._settle(found[0], item.task.attempt, item.update, item.error)
+                self.refused.add(task.id)
+            yield from self._settle(task, started, item.task.attempt, item.update, item.error)
         ended = yield from self._children.go_on()
         for child in ended:
             yield from self._take_child(child)
@@ -219,9 +228,11 @@ class Step:
         if not child.is_over:
             return
         self._children.drop(child)
+        self._times.tick()
         task, error, update = child.task, child.error, None
         if child.ending is not None and child.ending.status != "completed":
             self._busy[task.node.name] -= 1
+            self._times.stop(task, child.started, child.attempt, "")
             self._pause_with(task, child.ending)
             self._mark_pause(task, child.attempt)
             return
@@ -230,7 +241,7 @@ class Step:
                 update = child.subgraph.update(task.node.name, child.state, child.ending.values)
             except Exception as raised:
                 error = raised
-        yield from self._settle(task, child.attempt, update, error)
+        yield from self._settle(task, child.started, child.attempt, update, error)
 
     def _pause_with(self, task: Task, ending: Ending) -> None:
         known = {label: wait.until for label, wait in each_wait(ending.reserved)}
@@ -250,15 +261,17 @@ class Step:
                 self._rows.append(mark)
 
     def _settle(
-        self, task: Task, attempt: int, returned: Any, error: BaseException | None
+        self, task: Task, started: int, attempt: int, returned: Any, error: BaseException | None
     ) -> Generator[Effect, Any, None]:
         run, name = self._run, task.node.name
         self._busy[name] -= 1
         if isinstance(error, Paused):
+            self._times.stop(task, started, attempt, "")
             numbers = run.received.settle(task.id) if run.received.is_used else []
             if len(self.tasks) == 1:
                 numbers = []  # no other task could receive them
             self.waits[error.label] = kept_wait(task.id, error, numbers)
+            self._rows += self._received_rows(task, numbers)
             self._mark_pause(task, attempt)
             return
         if error is None:
@@ -270,6 +283,13 @@ class Step:
                 error = self._take(task, returned)
         if error is not None and self._cancelled and not isinstance(error, Exception):
             return  # it was asked to stop
+        times = self._times
+        if error is not None:
+            times.stop(task, started, attempt, type(error).__qualname__)
+        elif attempt != 1:
+            times.stop(task, started, attempt, None)
+        else:
+            times.ended += (task, started, times.now)
         if run.run_events is not None:
             yield run.run_events.node_ended(name, task.id, returned, error, attempt=attempt)
         if error is None:
@@ -286,7 +306,7 @@ class Step:
             self._waiting.clear()
             self._later.clear()
             if self._running:
-                yield CancelTasks(tuple(run_task for _, run_task in self._running.values()))
+                yield CancelTasks(tuple(run_task for _, run_task, _ in self._running.values()))
             yield from self._children.cancel(Stopped(RunCancelled()))
 
     def _finish_item(self, task: Task, attempt: int) -> Generator[Effect, Any, None]:
@@ -311,16 +331,26 @@ class Step:
         return None
 
     def _rows_of(self, task: Task, outcome: Outcome) -> list[TaskResult]:
-        """A finished task's outcome, and the messages it received."""
         saver, received = self._run.saver, self._run.received
         if saver is None:
             return []
         name = self._run.records.outcome_row(task.id)
-        rows = [saver.result(name, pack(outcome), task.node.name)]
-        if received.is_used and (numbers := received.settle(task.id)):
-            kept = {"value": numbers}
-            rows.append(saver.result(received_row(self.number, task.id), kept, task.node.name))
-        return rows
+        row = saver.result(name, pack(outcome), task.node.name)
+        if not received.is_used:
+            return [row]
+        numbers = received.settle(task.id)
+        return [row, *self._received_rows(task, numbers, is_new=bool(numbers))]
+
+    def _received_rows(
+        self, task: Task, numbers: list[int], *, is_new: bool = False
+    ) -> list[TaskResult]:
+        """The row of a task's messages, if it is new, or a record wrote it before."""
+        saver, records = self._run.saver, self._run.records
+        if saver is None or not (is_new or records.received(task.id)):
+            return []
+        name = received_row(self.number, task.id)
+        records.rows[name] = kept = {"value": numbers}
+        return [saver.result(name, kept, task.node.name)]
 
     def _try_again(self, task: Task, attempt: int, error: BaseException) -> bool:
         retry = task.node.attempts
@@ -346,9 +376,11 @@ class Step:
 
     def _fail(self, task: Task, attempt: int, error: BaseException) -> None:
         self.attempts[task.id] = attempt
-        self._run.received.release(task.id)
         fallback = task.node.policy.on_error
-        if fallback is None or task.id in self.refused or not isinstance(error, Exception):
+        is_final = fallback is None or task.id in self.refused or not isinstance(error, Exception)
+        if not (is_final and self._run.records.received(task.id)):  # its records are about them
+            self._run.received.release(task.id)
+        if fallback is None or is_final:
             self.failures[task.id] = error
             return
         cause = (type(error).__qualname__, str(error))

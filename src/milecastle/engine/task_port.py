@@ -6,10 +6,12 @@ Records are in ``records.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
+from milecastle.engine.calls import CallLog
 from milecastle.engine.emissions import Emissions
-from milecastle.engine.plan import Progress, RunPlan, SendMessage
+from milecastle.engine.plan import Progress, RunPlan, SendMessage, Spawn
 from milecastle.engine.received import Received
 from milecastle.engine.records import Records
 from milecastle.engine.reserved_channels import ANSWERS, FAILURE, TIMED_OUT, WAITS
@@ -18,13 +20,14 @@ from milecastle.engine.waiting import WaitingTasks, unmet_waits
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
 from milecastle.model.message import Message
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
 from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch
-from milecastle.ports.task import MISSING
+from milecastle.ports.task import MISSING, NewChild
 
 
 class RunTaskPort:
@@ -65,6 +68,16 @@ class RunTaskPort:
         if self._saver is not None and not self._saver.is_saved:
             self._saver.holds = True
         return TaskFacts(self._origin(), self._progress.reserved.get(FAILURE, {}), self.settled_id)
+
+    def call_log(self, task: RunTask) -> CallLog:
+        return CallLog(
+            self._plan,
+            self._progress,
+            self._saver,
+            self._received,
+            self._services,
+            partial(self.is_running, task),
+        )
 
     def is_running(self, task: RunTask) -> bool:
         """True if the run is in the task's step and has not stopped."""
@@ -141,33 +154,55 @@ class RunTaskPort:
 
     def record(self, task: RunTask, name: str, value: Any) -> None:
         self._refuse_if_stopped(task)
-        batch = self._records.batch(task, name, value)
-        if batch is not None and self._services is not None:
-            self._services.commit(batch)
+        numbers = self._received.recorded(task.id)
+        rows = self._records.results(task, name, value, numbers)
+        if rows and self._journal is not None and self._services is not None:
+            self._services.commit(self._journal.rows(rows))
         self._records.keep(task, name, value)
 
     async def arecord(self, task: RunTask, name: str, value: Any) -> None:
         self._refuse_if_stopped(task)
-        batch = self._records.batch(task, name, value)
-        if batch is not None and self._services is not None:
-            await self._services.acommit(batch)
+        numbers = self._received.recorded(task.id)
+        rows = self._records.results(task, name, value, numbers)
+        if rows and self._journal is not None and self._services is not None:
+            await self._services.acommit(self._journal.rows(rows))
         self._records.keep(task, name, value)
 
     def receive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
         services, _ = self._mail(task)
-        return services.call(self._received.next, task, topics)
+        return self._seen(services, services.call(self._received.next, task, topics))
 
     async def areceive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
         services, _ = self._mail(task)
-        return await services.acall(self._received.next, task, topics)
+        return self._seen(services, await services.acall(self._received.next, task, topics))
+
+    def _seen(self, services: Services, found: Message | None) -> Message | None:
+        if found is not None and found.carried:
+            services.message_received(self._plan.run_id, found.carried)
+        return found
 
     def send(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
         services, send = self._mail(task)
-        return services.call(send, thread, value, topic, name)
+        return services.call(send, thread, value, topic, name, services.message_sent())
 
     async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str) -> Sent:
         services, send = self._mail(task)
-        return await services.acall(send, thread, value, topic, name)
+        carried = services.message_sent()
+        return await services.acall(send, thread, value, topic, name, carried)
+
+    def spawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
+        services, spawn = self._spawner(task)
+        services.call(spawn, app, children)
+
+    async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
+        services, spawn = self._spawner(task)
+        await services.acall(spawn, app, children)
+
+    def _spawner(self, task: RunTask) -> tuple[Services, Callable[..., None]]:
+        services, _ = self._mail(task)
+        plan = self._plan
+        spawn, key = cast("Spawn", plan.spawn), cast("ThreadKey", self.key)
+        return services, partial(spawn, key, plan.run_id, plan.node_config)
 
     def _mail(self, task: RunTask) -> tuple[Services, SendMessage]:
         self._refuse_if_stopped(task)
@@ -201,11 +236,12 @@ class RunTaskPort:
             )
         row = self._records.row(task, name)
         made: list[Any] = []
+        numbers = self._received.recorded(task.id)
 
         def work(connection: Any) -> Batch:
             made[:] = [function(connection)]
             self._refuse_if_stopped(task)
-            return journal.rows((journal.kept(row, made[0], task.id),))
+            return journal.rows(self._records.results(task, name, made[0], numbers))
 
         recall = self._plan.recall
         if not services.transact(journal.key, work) and recall is not None:

@@ -20,11 +20,15 @@ from milecastle.support.printable import quoted
 
 
 class Task(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One task in a step. ``update`` is applied to the state it receives."""
+    """One task in a step. ``update`` is applied to the state it receives.
+
+    ``item`` is its place in a fan-out, else -1.
+    """
 
     id: str
     node: Node
     update: Mapping[str, Any] | None = None
+    item: int = -1
 
     def state(self, values: dict[str, Any]) -> dict[str, Any]:
         return {**values, **self.update} if self.update else values
@@ -52,7 +56,6 @@ def is_received_row(row: str) -> bool:
 
 
 def held_messages(rows: Mapping[str, Mapping[str, Any]]) -> set[int]:
-    """Numbers of the messages that finished tasks of a step received."""
     return {one for row, kept in rows.items() if is_received_row(row) for one in kept["value"]}
 
 
@@ -77,8 +80,9 @@ def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | 
         if update is None:
             tasks.append(Task(task_id(name), nodes[name]))
         else:
-            tasks.append(Task(f"{task_id(name)}#{counts[name]}", nodes[name], update))
-            counts[name] += 1
+            item = counts[name]
+            tasks.append(Task(f"{task_id(name)}#{item}", nodes[name], update, item))
+            counts[name] = item + 1
     return tasks
 
 

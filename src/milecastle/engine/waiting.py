@@ -3,7 +3,7 @@
 Rules:
 
 - A wait ends in any of its ways: its question is answered, its time comes, or a message is there.
-- A node resumes when each of its waits has ended, a subgraph when one has.
+- A node resumes when each of its waits has ended, a subgraph or a flow when one has.
 - The time of a wait for more than a time is a deadline. It ends the wait by a commit, in
   ``TIMED_OUT``, and not by the clock: an answer may have been committed first.
 """
@@ -74,9 +74,9 @@ def still_waits(reserved: Reserved, ran: set[str], new: Kept, order: Sequence[st
 
 
 def unmet_waits(reserved: Reserved, now: int, arrived: Collection[str] = ()) -> WaitingTasks:
-    """For each waiting task: True for each wait that has not ended.
+    """For each waiting task: True for each unfinished wait.
 
-    ``arrived`` are the labels of waits that have a message.
+    ``arrived`` are labels of waits with a message.
     """
     waits: WaitingTasks = {}
     for label, wait in each_wait(reserved):
@@ -90,11 +90,12 @@ def unmet_waits(reserved: Reserved, now: int, arrived: Collection[str] = ()) -> 
 
 
 def is_held(task: Task, waits: WaitingTasks) -> bool:
-    """True if a task can do nothing now. A subgraph may continue with any of its waits."""
+    """True if a task can do nothing now. A subgraph or flow may continue with any of its waits."""
     unmet = waits.get(task.id)
     if not unmet:
         return False
-    return all(unmet) if task.node.subgraph is not None else any(unmet)
+    node = task.node
+    return all(unmet) if node.subgraph is not None or node.is_flow else any(unmet)
 
 
 def has_work(
@@ -117,7 +118,7 @@ def has_work(
 
 
 def passed_deadlines(reserved: Reserved, now: int, ended: Collection[str]) -> dict[str, int]:
-    """Deadlines that have come, by label, except of waits that have ``ended`` otherwise."""
+    """Passed deadlines, by label, except of waits that have ``ended`` otherwise."""
     return {
         label: wait.until
         for label, wait in each_wait(reserved)
@@ -129,18 +130,18 @@ def passed_deadlines(reserved: Reserved, now: int, ended: Collection[str]) -> di
     }
 
 
-def wake_time(reserved: Reserved, over: set[str]) -> int | None:
+def wake_time(reserved: Reserved, over: set[str], *, is_flow: bool = False) -> int | None:
     """The first time at which a task resumes; it may have passed while the step ran.
 
-    A node resumes at its last time, unless one of its waits has none; a subgraph at its first.
-    Tasks that are ``over`` wait for nothing.
+    A node resumes at its last time, unless one of its waits has none; a subgraph or flow at its
+    first. Tasks ``over`` wait for nothing.
     """
     times: dict[str, list[int | None]] = {}
     below: set[str] = set()
     for label, wait in each_wait(reserved):
         if wait.task in over or is_decided(reserved, label):
             continue
-        if ":" in label.partition("/")[2]:
+        if is_flow or ":" in label.partition("/")[2]:
             below.add(wait.task)
         times.setdefault(wait.task, []).append(wait.until)
     resumes: list[int] = []

@@ -12,9 +12,9 @@ Rules:
 - A job changes threads of its own graph and tenant only, and those workers run it that serve the
   graph.
 - A page of a job is noted before it is changed. If that is repeated, because its worker died, it
-  meets the same threads and leaves out those that are done: none is changed twice, none beyond the
+  meets the same threads and leaves out finished ones: none is changed twice, none beyond the
   limit, and fewer are counted.
-- A thread is deleted only while the run that was listed wrote its head, and nobody runs it.
+- A thread is deleted only while the listed run wrote its head, and nobody runs it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def change_threads(
 class BulkState(TypedDict):
     """The memory of a job.
 
-    ``left`` is how many may still be changed, ``after`` the last one that was found, ``page`` the
+    ``left`` is how many may still be changed, ``after`` the last one found, ``page`` the
     names and runs of those to be changed now.
     """
 
@@ -124,8 +124,6 @@ class BulkState(TypedDict):
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's progress; ``status`` is its run's."""
-
     id: str
     action: BulkAction
     status: RunStatus

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A worker serves the lanes of its own graphs. It adopts a lane of one of them in another version
+- A worker serves its own graphs' lanes. It adopts a lane of one of them in another version
   if threads have been due there for a while and no worker serves it. Those that fit its code
   continue in its own lane; the others are given back, for a growing time.
 - A thread that cannot be given back is given back later; if the worker dies first, others take it
@@ -79,7 +79,6 @@ class Claimer:
         return left
 
     async def claim(self, limit: int) -> int:
-        """Start the segments of threads that are due; how many these are."""
         if limit < 1:
             return 0
         self._context.wake.clear()
@@ -98,7 +97,6 @@ class Claimer:
         return claimed
 
     def _take(self, lanes: Sequence[str], limit: int) -> Iterator[list[ClaimedThread]]:
-        """Claim due threads, read them together if the store can, and begin some at a time."""
         began = monotonic()
         known: Mapping[ThreadKey, Opened] = {}
         claimed = self.store.claim(self._context.id, lanes, limit=limit)
@@ -130,7 +128,7 @@ class Claimer:
     async def _patience(self, claimed: int) -> float:
         """For how many seconds nothing is due, at most ``poll``.
 
-        Due threads that were not claimed are held back by a limit, or are being written: after each
+        Unclaimed due threads are held back by a limit, or are being written: after each
         such claim in a row it waits twice as long.
         """
         poll = self._poll

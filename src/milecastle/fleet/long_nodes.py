@@ -20,7 +20,7 @@ _log = logging.getLogger("milecastle.fleet")
 
 
 class LongNodes:
-    """Finds the runs of a worker that have not moved for ``after`` seconds.
+    """Finds a worker's runs which have not moved for ``after`` seconds.
 
     ``pulses`` gives the running threads, each with a number changing when it moves.
     """

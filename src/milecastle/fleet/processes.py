@@ -40,8 +40,6 @@ _SERVING = b"s"
 
 
 class Seat:
-    """This process's place under its parent."""
-
     def __init__(self, number: int, parent: socket.socket) -> None:
         self.number = number
         self._parent = parent
@@ -151,7 +149,6 @@ class Processes:
         self._stop()
 
     async def _run_one(self, number: int) -> int:
-        """Start a process and wait for its end; return its exit code, negative after a signal."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)

@@ -3,7 +3,7 @@
 There is no scheduler. A schedule is the run of a small graph in a thread, ``schedule@@name``. It
 sleeps as any run does, so a worker claims it when the *store's* clock says its time has come,
 and the fence of its log orders the workers that meet. Its state is the schedule's memory: the
-last tick that was handled. No table is added, and ``ls``, ``history`` and ``cancel`` work with it.
+last handled tick. No table is added, and ``ls``, ``history`` and ``cancel`` work with it.
 
 Rules:
 
@@ -12,7 +12,7 @@ Rules:
   ``tick@@name@time`` unless that exists. A worker that dies in between is followed by one that does
   the same; one that comes back late finds the thread, and its commits are refused. So each tick is
   decided once and fired once, whatever dies.
-- A tick that was handled is never handled again, also if the threads of firings were deleted: the
+- A handled tick is never handled again, also if the threads of firings were deleted: the
   memory does not depend on them. (One case is left: a worker that is suspended between its look and
   its submission, until the same firing was taken over, ran and was *deleted*.)
 - The clocks of workers decide nothing: a sleep ends by the store's clock, and ``wait`` asks the
@@ -96,8 +96,6 @@ class ScheduleState(TypedDict):
 
 
 class ScheduleRun:
-    """One schedule's graph, with its nodes."""
-
     def __init__(self, schedule: Schedule, app: App[Any]) -> None:
         self.schedule = schedule
         self.app, runner = app, app.runner
@@ -131,7 +129,6 @@ class ScheduleRun:
     # ---- its nodes
 
     def wait(self, state: ScheduleState, ctx: Context) -> dict[str, Any]:
-        """Sleep until the next tick, and decide about it."""
         if state["when"] != self.schedule.described:
             now = self._store.now()
             start = {"since": now, "seen": now, "look_at": 0, "verdict": "waits"}
@@ -178,7 +175,6 @@ class ScheduleRun:
         return newest - 1 if fires else newest
 
     def fire(self, state: ScheduleState, ctx: Context) -> dict[str, Any]:
-        """Start a tick's run, unless done already."""
         tick, previous, key = state["tick"], state["previous"], self._key(ctx)
         if self.schedule.overlap == "cancel" and previous:
             with suppress(InvalidRequest):  # it was deleted
@@ -191,7 +187,6 @@ class ScheduleRun:
         return {"since": tick, "previous": thread, "fired": fired, "verdict": "waits"}
 
     def submit(self, tick: int, tenant: str) -> Handle[Any]:
-        """Queue a tick's run, unless its thread exists."""
         key = ThreadKey(tenant, self.schedule.thread(tick))
         input = self.schedule.input_at(tick)
         config = self.schedule.config
@@ -248,7 +243,6 @@ class ScheduleRun:
             self.resume()
 
     def resume(self) -> None:
-        """Queue the schedule's run again, even with another definition."""
         head = self._store.head(self.key)
         if head is not None and head.fingerprint != self.runner.graph.fingerprint:
             self.runner.settings.migrations[head.fingerprint] = Migration(_begin_again)
@@ -310,7 +304,7 @@ class Schedules:
     def register(self, *, insists: bool = False) -> None:
         """Let each schedule run that does not: off the event loop, when a worker starts and beats.
 
-        ``insists`` takes them over from living workers that have other definitions. A failed
+        ``insists`` takes them over from living workers with other definitions. A failed
         takeover is logged; the other schedules and the worker are not affected.
 
         Raises:

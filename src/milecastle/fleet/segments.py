@@ -26,6 +26,7 @@ from milecastle.app.runner import Runner
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.cancelling import count_lost, hold_lost, reject_input
 from milecastle.app.runs.planned import PlannedRun
+from milecastle.app.runs.starting import settle_thread
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import (
     Conflict,
@@ -38,6 +39,7 @@ from milecastle.errors import (
     place_of,
 )
 from milecastle.fleet.context import WorkerContext
+from milecastle.model.children import OUTSTANDING
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import was_lost
@@ -117,7 +119,10 @@ class Segments:
         call = Call(thread=info.key, if_exists="take_over", assignment=assignment, known=known)
         try:
             segment.losses = count_lost(self._context.store, info.key) if is_lost else 0
-            if segment.losses >= self._context.options.losses:
+            if OUTSTANDING in info.waiting_topics and runner.threads is not None:
+                settle_thread(runner.threads, info.key)
+                segment.outcome = "notified"
+            elif segment.losses >= self._context.options.losses:
                 self._hold(info, segment.losses)
             else:
                 segment.planned = runner.begin(call)
@@ -234,7 +239,6 @@ class Segments:
             yield
 
     def _hold(self, info: ThreadInfo, losses: int) -> None:
-        """End a run that costs its workers their life; it waits until it is retried."""
         threads = self._context.serving(info.lane).threads
         if threads is not None:
             failure = hold_lost(threads.store, threads.codec, threads.clock, info, losses)
@@ -245,7 +249,6 @@ class Segments:
             )
 
     def _refuse(self, key: ThreadKey, error: Exception) -> None:
-        """Leave a thread to workers with other code, and look again after a growing time."""
         self._context.counters.add("refused")
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         delay = min(_LONGEST_REFUSAL, 2.0 ** (count - 1))

@@ -53,6 +53,9 @@ class Worker:
         self.id, self.counters = context.id, context.counters
         apps = [with_store(app, store, clock=context.clock) for app in apps]
         self._schedules = Schedules(*apps)
+        peers = {app.graph.name: app.runner for app in apps}
+        for app in apps:
+            app.runner.peers |= peers
         served = [app.runner for app in apps] + self._schedules.runners
         served += [Bulk(app).runner for app in apps]
         context.runners = {runner.lane: runner for runner in served}

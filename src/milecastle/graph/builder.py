@@ -103,6 +103,16 @@ class GraphBuilder(Generic[S]):
         )
         self._declared.nodes.append(NodeDeclaration(_name(name), function, told, caller()))
 
+    def add_flow(
+        self, name: str, function: Callable[..., Any], version: str, types: tuple[Any, ...]
+    ) -> None:
+        """Add the only node of a flow's graph; ``types`` are those of its calls."""
+        goto = (name,)  # by again()
+        self._add_node(
+            name, function, version=version, retry=None, timeout=None, goto=goto, flow=True
+        )
+        self._declared.call_types = types
+
     def _find_node(self, name: str, function: Any) -> int | None:
         """Where a function with this qualified name was declared as this node before."""
         wanted = name, qualified_name(function)
@@ -110,12 +120,7 @@ class GraphBuilder(Generic[S]):
         return found.index(wanted) if wanted[1] and wanted in found else None
 
     @explains_keywords
-    def add_edge(
-        self,
-        source: str,
-        target: str,
-        when: Callable[[S], object] | None = None,
-    ) -> Self:
+    def add_edge(self, source: str, target: str, when: Callable[[S], object] | None = None) -> Self:
         """Add an edge from ``source`` to ``target``, unconditional or with a predicate.
 
         Edges without ``when`` are all taken. With any ``when``, edges of the source are tried in
@@ -161,12 +166,7 @@ class GraphBuilder(Generic[S]):
         return self
 
     def map(
-        self,
-        source: str,
-        node: str,
-        *,
-        over: str | Callable[[S], Iterable[Any]],
-        item: str,
+        self, source: str, node: str, *, over: str | Callable[[S], Iterable[Any]], item: str
     ) -> Self:
         """After ``source``, run ``node`` once for each member of a list, in parallel.
 

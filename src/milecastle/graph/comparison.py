@@ -39,8 +39,6 @@ class Renames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences between a state's channels, or a type's fields."""
-
     added: tuple[ChannelInfo, ...] = ()
     removed: tuple[str, ...] = ()
     renamed: Mapping[str, str] = {}
@@ -92,7 +90,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     A rename is a guess: one thing was removed and one of the same shape is in its place.
     ``changed_edges`` are conditional now and were not, or the other way round. ``types`` are those
     inside of channels whose fields changed, ``kinds`` those that are of another kind now;
-    ``subgraphs`` are nodes whose graphs changed, and ``functions`` are nodes that were subgraphs.
+    ``subgraphs`` are nodes whose graphs changed, and ``functions`` are former subgraphs.
     """
 
     old: Manifest

@@ -69,6 +69,7 @@ def _freeze(
         schedules=tuple(declared.schedules),
         topics=declared.topics,
         config_type=declared.config_type,
+        call_types=declared.call_types,
     )
 
 

@@ -4,8 +4,8 @@ Rules:
 
 - Items are taken in order. An id the list has is replaced in place, a new one is appended,
   ``Remove(id)`` deletes; removing a missing one is no error.
-- An item without an id gets one before the update is stored or compared, so nothing that is read
-  from a log ever gets another. The item that was given is not changed: it is copied.
+- An item without an id gets one before the update is stored or compared, so nothing read
+  from a log ever gets another. The given item is not changed: it is copied.
 - The log stores the change by position (``edit``, or ``append``), so reading it needs no ids: they
   may be in user objects the reader does not know.
 """
@@ -52,7 +52,11 @@ class Upsert:
             raise TypeError(f"{self.reducer.name} takes a list of items, not {kind}: wrap it in []")
         base = list(old)
         is_kept = type(old) is list
-        places = {self._id_of(item): at for at, item in enumerate(base)}
+        by, id_of = self._by, self._id_of
+        places = {  # long conversations are dicts: a call for each of their messages takes time
+            item.get(by) if item.__class__ is dict else id_of(item): at
+            for at, item in enumerate(base)
+        }
         changes: dict[int, list[Any]] = {}
         tail: dict[Any, Any] = {}
         for item in self.prepare(update):
@@ -74,7 +78,6 @@ class Upsert:
         return (EDIT, made) if changes else (APPEND, made[2])
 
     def added(self, old: list[Any], new: list[Any]) -> list[Any]:
-        """An update turning ``old`` into ``new``."""
         items: list[Any] = self.prepare(new)
         known = {self._id_of(item): item for item in old}
         ids = {self._id_of(item) for item in items}

@@ -31,10 +31,7 @@ class NotCallable(Exception):
 
 
 def read_node(
-    name: str,
-    function: Callable[..., Any],
-    policy: NodePolicy = PLAIN,
-    place: Place | None = None,
+    name: str, function: Callable[..., Any], policy: NodePolicy = PLAIN, place: Place | None = None
 ) -> Node:
     """Read a function's signature; ``NotCallable`` explains why it cannot be a node."""
     import inspect
@@ -63,6 +60,7 @@ def read_node(
         attempts=policy.attempts,
         policy=policy,
         place=place,
+        is_flow=policy.flow,
     )
 
 

@@ -1,7 +1,7 @@
 """Which nodes may run in the same step, judged by the structure.
 
 Two nodes may run together if something leads to both at once, or if they follow two such nodes.
-A set of nodes is an int here, one bit a node: the number of meetings grows with the square of
+A node set is an int here, one bit a node: the number of meetings grows with the square of
 the number of nodes.
 """
 
@@ -18,7 +18,7 @@ from milecastle.model.manifest import END
 def meetings(
     edges: Sequence[PlainEdge], routers: Sequence[Router], groups: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """For each group: a node, and others that may run in the same step.
+    """For each group: a node, and others possibly in the same step.
 
     Every node that may meet another of its group is named at least once, and no more often than
     that takes. A router counts as choosing one target, except for those in its ``together``.

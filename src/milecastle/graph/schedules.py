@@ -26,8 +26,6 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import own_name
 
-__all__ = ["CatchUp", "Overlap", "Schedule", "ScheduleInfo"]
-
 Overlap = Literal["skip", "queue", "cancel"]
 """What becomes of a tick while the run of the one before has not ended."""
 

@@ -29,7 +29,7 @@ from milecastle.graph.state_types import is_union, unfolded
 class Returned(msgspec.Struct, frozen=True):
     """Literals a function returns, each with its place. ``complete``: there is nothing else.
 
-    ``together`` holds the names of each list that is returned, ``sends`` those in a ``Send``.
+    ``together`` holds the names in each returned list, ``sends`` those in a ``Send``.
     ``several`` says there are lists whose members are not all known.
     """
 
@@ -158,7 +158,6 @@ def _sides(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def _statements(function: ast.AST) -> Iterator[ast.AST]:
-    """Statements inside a function but not in a nested one, top to bottom."""
     for child in ast.iter_child_nodes(function):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
@@ -214,7 +213,6 @@ def _find(tree: ast.Module, code: CodeType, offset: int) -> _Function | None:
 
 
 def _extent(code: CodeType, offset: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the code begins and ends, as line and column in the block read."""
     known = [place for place in code.co_positions() if place[3]]
     begins = [(line - offset, column) for line, _, column, _ in known if line and column]
     ends = [(line - offset, column) for _, line, _, column in known if line and column]
@@ -282,7 +280,6 @@ def _literals(hint: Any) -> tuple[str, ...]:
 
 
 def _is_send(hint: Any) -> bool:
-    """True if only a ``Send``, or a list of them, may be returned."""
     hint = unfolded(hint)
     return hint is Send or (_is_list(hint) and get_args(hint)[:1] == (Send,))
 

@@ -1,11 +1,11 @@
 """Reading a state's classes: fields, reducers, type names, the types inside.
 
 A state is a TypedDict, a dataclass or a pydantic model. pydantic is never imported here: if the
-state is one of its models, its author has done so. Names of types are the same in every process.
+state is one of its models, its author has done so. Type names are the same in every process.
 An annotation is the user's code: one that cannot be resolved is left as it is written.
 
 Reading a thread must not run code of the user's: a state is then put together field by field. A
-node, or a run's caller, gets one that was constructed.
+node, or a run's caller, gets a constructed one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, Flag
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -61,7 +53,7 @@ def unfolded(annotation: Any) -> Any:
 
 
 def type_name(annotation: object) -> str:
-    """A name that is equal in every process, on every Python version and in every spelling.
+    """A name equal in every process, on every Python version and in every spelling.
 
     Modules are left out: a script and the same file imported must agree.
     """

@@ -29,7 +29,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     instead of the next one when this one has failed for good. ``defer`` waits until no other node
     is left to run. ``goto`` are the nodes a ``Command`` may lead to. ``give`` and ``take`` lead
     into a subgraph and out of it. ``run_on`` says where its tasks run, if not here.
-    ``renamed_from`` are its former names.
+    ``renamed_from`` are its former names. ``flow``: its function makes calls that are recorded.
     """
 
     version: str = ""
@@ -44,6 +44,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     take: Callable[[Any], Any] | None = None
     run_on: RunOn | None = None
     renamed_from: tuple[str, ...] = ()
+    flow: bool = False
 
     def __post_init__(self) -> None:
         place = cast("object", self.run_on)
@@ -130,6 +131,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Retry | None = None
     place: Place | None = None
     subgraph: Subgraph | None = None
+    is_flow: bool = False
 
     @property
     def version(self) -> str:
@@ -283,7 +285,8 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     """A graph that passed every check. ``order`` ranks nodes as they were declared.
 
     ``gotos`` are the nodes each node may lead to by whatever way. ``topics`` are the types of the
-    messages that have one declared, ``config_type`` that of configs stored with runs.
+    messages that have one declared, ``config_type`` that of configs stored with runs, and
+    ``call_types`` those of a flow's calls.
     """
 
     name: str
@@ -302,13 +305,14 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     schedules: tuple[Schedule, ...] = ()
     topics: Mapping[str, Any] = {}
     config_type: type | None = None
+    call_types: tuple[Any, ...] = ()
 
     @property
     def annotations(self) -> list[Any]:
         """Types of everything a thread stores."""
         found = [channel.annotation for channel in self.schema.channels.values()]
         config = () if self.config_type is None else (self.config_type,)
-        return [*found, *self.topics.values(), *config]
+        return [*found, *self.topics.values(), *config, *self.call_types]
 
     @property
     def is_placed(self) -> bool:
@@ -320,8 +324,6 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDeclaration(msgspec.Struct, frozen=True):
-    """A node as it was declared."""
-
     name: str
     function: Callable[..., Any]
     policy: NodePolicy
@@ -333,7 +335,7 @@ class Declared(msgspec.Struct):
 
     ``local_names`` are the names annotations of a state written inside a function may refer to.
     ``input_type`` and ``output_type`` declare some of its keys, ``topics`` types of messages,
-    ``config_type`` that of runs' configs.
+    ``config_type`` that of runs' configs, ``call_types`` those of a flow's calls.
     """
 
     state_type: type
@@ -350,3 +352,4 @@ class Declared(msgspec.Struct):
     output_type: type | None = None
     topics: Mapping[str, Any] = {}
     config_type: type | None = None
+    call_types: tuple[Any, ...] = ()

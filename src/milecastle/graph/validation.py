@@ -249,7 +249,6 @@ def _read_state(declared: Declared, findings: Findings) -> None:
 
 
 def _read_part(what: str, part: Any, declared: Declared, findings: Findings) -> InputSchema | None:
-    """The class of ``input=`` or ``output=``, whose keys the state must have."""
     known: Iterable[str] = findings.schema.channels if findings.schema else ()
     try:
         found = read_input_schema(part, declared.local_names)

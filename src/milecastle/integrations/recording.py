@@ -19,7 +19,7 @@ enclosing_call: Final[ContextVar[str]] = ContextVar("milecastle_enclosing_call",
 async def recorded(call: str, make: Callable[[], Awaitable[T]]) -> T:
     """A call's record, or its result, which is then recorded.
 
-    ``call`` names it whatever the order of calls is; those of the same name are counted. A question
+    ``call`` names it in any order; those with the same name are counted. A question
     inside of it is refused: once the call is recorded, nobody would ask it, and its answer would be
     given to the next question.
     """

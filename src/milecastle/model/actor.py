@@ -1,4 +1,4 @@
-"""Who answered a question, and the records of a thread's answers."""
+"""People who answer questions, and the records of a thread's answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who answers. ``how`` says whether the caller asserts it, or a token proves it.
+    """The one who answers. ``how`` says whether the caller asserts it, or a token proves it.
 
     ``shown`` is the ``Interrupt.digest`` of the question as it was shown: an answer to a question
     that has changed since is refused. ``on_behalf_of`` is a second name, which is always asserted.

@@ -131,7 +131,6 @@ class Checkpoint(StateReader, CheckpointMetadata, Generic[S], frozen=True, kw_on
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """A stored time as an aware datetime in UTC."""
     return datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(
         microsecond=microseconds % 1_000_000
     )

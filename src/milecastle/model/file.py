@@ -6,8 +6,6 @@ import msgspec
 
 from milecastle.support.prepared import prepared
 
-__all__ = ["File", "FilePlace"]
-
 
 class File:
     """A file whose content is in object storage; ``ctx.file(path)`` stores it and returns this.

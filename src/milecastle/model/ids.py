@@ -1,6 +1,6 @@
 """UUIDv7: ids for external use. Order within a thread is ``seq``, never an id or a clock.
 
-Within one millisecond a generator counts up from a random start, as RFC 9562 allows: that is cheap,
+Within one millisecond a generator counts up from a random start, as RFC 9562 allows: cheap,
 and ids of one process are ordered.
 """
 

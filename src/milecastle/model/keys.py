@@ -23,9 +23,9 @@ SUBGRAPH: Final = "\x1f"
 _OWN: Final = "@@"
 """Separates the kind of a thread that Milecastle starts itself from the rest of its name."""
 
-OwnKind = Literal["schedule", "tick", "bulk", "session", "run"]
+OwnKind = Literal["schedule", "tick", "bulk", "session", "run", "child"]
 """The kinds of threads that no caller starts: schedules, their firings, jobs, sessions and their
-run states."""
+run states, and children."""
 
 
 class ThreadKey(msgspec.Struct, frozen=True, order=True):
@@ -67,14 +67,12 @@ def check_name(what: str, value: object, most: int = MAX_ID_BYTES) -> None:
 
 
 def own_name(kind: OwnKind, name: str) -> str:
-    """Name for a thread Milecastle starts itself."""
     if SUBGRAPH in name:
         raise InvalidRequest(f"the name of a {kind} cannot contain U+001F")
     return f"{kind}{_OWN}{name}"
 
 
 def own_key(tenant: str, kind: OwnKind, name: str) -> ThreadKey:
-    """Key for a thread Milecastle starts itself."""
     return ThreadKey(tenant, own_name(kind, name))
 
 
@@ -89,7 +87,7 @@ def refuse_own(thread: str) -> None:
     if _OWN in thread:
         raise InvalidRequest(
             f"a thread's name cannot contain '{_OWN}': such names are those of schedules, their "
-            "firings, jobs and sessions"
+            "firings, jobs, sessions and children"
         )
 
 

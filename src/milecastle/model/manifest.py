@@ -3,7 +3,7 @@
 Two graphs with equal manifests are the same graph to a paused thread. A node's source is not
 part of it, so fixing a bug does not strand a thread.
 
-Fields that were added later (``types``, ``subgraph``, ``kind``, ``renamed_from``) are omitted if
+Fields added later (``types``, ``subgraph``, ``kind``, ``renamed_from``) are omitted if
 empty: a manifest without them has the same bytes and fingerprint as before.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,8 +11,6 @@ import msgspec
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import check_name
 from milecastle.support.reading import Brief
-
-__all__ = ["MAX_MESSAGE_BYTES", "Message", "check_topic"]
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 _MAX_TOPIC_BYTES: Final = 128
@@ -22,6 +21,7 @@ class Message(Brief, msgspec.Struct, frozen=True, kw_only=True):
     """A message sent to a thread. ``number`` is its place among all messages of the thread.
 
     ``key`` is the sender's idempotency key, ``by`` the sender's name for itself, if given.
+    ``carried`` is data of the sender's observers.
     """
 
     number: int
@@ -30,6 +30,7 @@ class Message(Brief, msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     by: str | None
     sent_at: datetime
+    carried: Mapping[str, str] = {}
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Fields for ``repr``: the message's identity, not its value."""

@@ -1,32 +1,102 @@
-"""HTML for notebooks: a title, facts and a table, everything escaped and cut."""
+"""HTML for notebooks: a title, facts and tables, everything escaped and cut.
+
+It has the colours and shapes of the web view, light and dark, and asks no other host for anything.
+Without its style, as in a notebook that is not trusted, it is a plain list and table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-__all__ = ["card", "table", "value_text"]
+from typing import Any, Final
 
 _LONGEST = 500
 
+_STATUS: Final = {
+    "completed": ("good", "Completed"),
+    "running": ("run", "Running"),
+    "queued": ("queue", "Waits for a worker"),
+    "interrupted": ("ask", "Needs answer"),
+    "sleeping": ("sleep", "Sleeping"),
+    "failed": ("bad", "Failed"),
+    "cancelled": ("off", "Cancelled"),
+    "superseded": ("off", "Replaced"),
+    "added": ("good", "added"),
+    "removed": ("bad", "removed"),
+    "changed": ("run", "changed"),
+}
+"""A status as its colour and its word, as on the pages."""
 
-def card(title: str, facts: Mapping[str, object], *parts: str) -> str:
-    """A title with facts, then HTML parts."""
-    shown = "; ".join(f"{_escaped(name)}: {_escaped(str(fact))}" for name, fact in facts.items())
-    body = "".join(parts)
-    return f"<div><p><b>{_escaped(title)}</b>{'<br>' if shown else ''}{shown}</p>{body}</div>"
+_COLOURS: Final = {
+    "good": ("#176a3e", "#e4f3ea", "#76d39c", "#152c1e"),
+    "run": ("#1b56b3", "#e7effb", "#8fb8f8", "#18253d"),
+    "ask": ("#7d4f00", "#fbf0d8", "#efc269", "#33260b"),
+    "sleep": ("#5d469f", "#eeeaf8", "#bfabf3", "#282041"),
+    "queue": ("#4c5662", "#e9edf0", "#a9b4c0", "#252a30"),
+    "bad": ("#ab2a22", "#fce9e7", "#ff9f96", "#3b1815"),
+    "off": ("#5f5a53", "#eeebe7", "#aca79d", "#272521"),
+}
+
+_SHAPE: Final = (
+    ".mc-card{color-scheme:light dark;color:light-dark(#1d1b19,#ebe8e2);"
+    "background:light-dark(#fff,#1b1a18);border:1px solid light-dark(#e3e0da,#312f2b);"
+    "border-radius:10px;padding:12px 16px;max-width:72em;overflow-x:auto;"
+    "font:14px/1.45 system-ui,sans-serif;font-variant-numeric:tabular-nums}"
+    ".mc-card dl{display:flex;flex-wrap:wrap;gap:2px 16px;margin:4px 0 8px}"
+    ".mc-card dl div{display:flex;gap:6px;overflow-wrap:anywhere}"
+    ".mc-card dt,.mc-card th{color:light-dark(#5f5a53,#aca79d);font-weight:400;font-size:12px}"
+    ".mc-card dd{margin:0;font-weight:550}"
+    ".mc-card table{border-collapse:collapse;margin:8px 0 0;font-size:13px}"
+    ".mc-card th,.mc-card td{text-align:left;vertical-align:top;padding:5px 16px 5px 0;"
+    "border-top:1px solid light-dark(#e3e0da,#312f2b);background:none;overflow-wrap:anywhere}"
+    ".mc-card td{white-space:pre-wrap}"
+    ".mc-pill{border-radius:11px;padding:2px 8px;font-size:12px;font-weight:550}"
+)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{_escaped(name)}</th>" for name in head)
+def _style() -> str:
+    kinds = "".join(
+        f".mc-{kind}{{color:light-dark({text},{dark});background:light-dark({back},{deep})}}"
+        for kind, (text, back, dark, deep) in _COLOURS.items()
+    )
+    return f"<style>{_SHAPE}{kinds}</style>"
+
+
+_STYLE: Final = _style()
+
+
+def card(title: str, facts: Mapping[str, object], *parts: str, status: str = "") -> str:
+    """A card: its title with the status, facts, and HTML made here."""
+    shown = "".join(
+        f"<div><dt>{_escaped(name)}</dt><dd>{_escaped(str(fact))}</dd></div>"
+        for name, fact in facts.items()
+    )
+    head = f"<b>{_escaped(title)}</b>{f' {pill(status)}' if status else ''}"
+    facts_html = f"<dl>{shown}</dl>" if shown else ""
+    return f'<div class="mc-card">{_STYLE}{head}{facts_html}{"".join(parts)}</div>'
+
+
+def pill(status: str) -> str:
+    """A status in its colour and with its word."""
+    kind, word = _STATUS.get(status, ("off", status))
+    return f'<span class="mc-pill mc-{kind}">{_escaped(word)}</span>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, status: int | None = None) -> str:
+    """A table of text; the column ``status`` has pills."""
+    top = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in head)
     body = "".join(
-        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows
+        "<tr>"
+        + "".join(
+            f"<td>{pill(cell) if place == status else _escaped(cell)}</td>"
+            for place, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
     )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def value_text(value: Any) -> str:
-    """A value as text, shortened at every level."""
     import reprlib
 
     shown = reprlib.Repr()

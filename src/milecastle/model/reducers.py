@@ -87,7 +87,6 @@ def _changes(update: list[Any]) -> dict[int, list[Any]]:
 
 
 def join_edits(first: list[Any], second: list[Any]) -> list[Any]:
-    """One edit with the effect of both in turn."""
     length, _, tail = first
     changed = _changes(first)
     places = [at for at in range(length) if at not in changed or changed[at]]

@@ -11,23 +11,6 @@ import msgspec
 from milecastle.model.keys import ThreadKey
 from milecastle.support.prepared import prepared
 
-__all__ = [
-    "ANSWERED",
-    "CARRIED",
-    "RESUMABLE",
-    "TRANSITIONS",
-    "Failure",
-    "FailureClass",
-    "Mode",
-    "Owner",
-    "RunRecord",
-    "RunStatus",
-    "Segment",
-    "ThreadInfo",
-    "may_become",
-]
-
-
 FailureClass = Literal["graph", "workspace", "execution", "system"]
 
 RESUMABLE: dict[FailureClass, bool] = {
@@ -71,14 +54,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RunStatus = Literal[
-    "queued",
-    "running",
-    "interrupted",
-    "sleeping",
-    "completed",
-    "failed",
-    "cancelled",
-    "superseded",
+    "queued", "running", "interrupted", "sleeping", "completed", "failed", "cancelled", "superseded"
 ]
 Mode = Literal["clean", "incremental", "resume-only"]
 
@@ -132,9 +108,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A run's record. ``previous_run_id`` is ``None`` if there is no previous run.
 
     ``metadata`` contains the library's version, Python's, the host, when there is one the git
-    commit, and observers' ``carried`` data. ``input_digest`` shows whether a call repeats the input
-    of this run. ``wake_at`` is when a sleeping run may resume, in microseconds since 1970.
-    ``owner`` is the process driving the run, or drove it last.
+    commit, observers' ``carried`` data, and of a failed run its ``cause``. ``input_digest`` shows
+    whether a call repeats the input of this run. ``wake_at`` is when a sleeping run may resume, in
+    microseconds since 1970. ``owner`` is the process driving the run, or drove it last.
     """
 
     run_id: str
@@ -160,6 +136,20 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
             for name, text in self.metadata.items()
             if name.startswith(CARRIED)
         }
+
+    @property
+    def cause(self) -> tuple[str, str | None] | None:
+        """The type of the error a run failed with, and the node; ``None`` if it did not fail.
+
+        Runs that failed under an earlier version have none: their failure has both.
+        """
+        error = self.metadata.get(FAILED_TYPE)
+        return None if error is None else (error, self.metadata.get(FAILED_NODE))
+
+
+FAILED_TYPE = "failed.type"
+FAILED_NODE = "failed.node"
+"""Metadata of a failed run: lists and groups of failures need no further read."""
 
 
 CARRIED = "observer."

@@ -10,8 +10,6 @@ import msgspec
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import check_name
 
-__all__ = ["MAX_TAGS", "MAX_TAG_BYTES", "TagChange", "read_tags", "refuse_too_many"]
-
 MAX_TAG_BYTES: Final = 128
 MAX_TAGS: Final = 32
 """How many a thread may have."""
@@ -53,7 +51,6 @@ def read_tags(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_too_many(tags: Iterable[str]) -> None:
-    """Refuse more tags than a thread may have."""
     count = len(set(tags))
     if count > MAX_TAGS:
         raise InvalidRequest(f"a thread may have at most {MAX_TAGS} tags, not {count}")

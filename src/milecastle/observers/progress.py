@@ -74,8 +74,6 @@ def _is_item(event: Event) -> bool:
 
 
 class PlainProgress:
-    """A line for each start, end, failure and wait."""
-
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or _stderr()
         self._lock = threading.Lock()
@@ -115,14 +113,14 @@ class PlainProgress:
             case "interrupt":
                 self._over(run)
                 return f"waiting at {event.node}"
+            case "item_complete":
+                return self._item(event, event.data["done"])
+            case "retry":
+                return f"step {event.step}: {event.node} will be retried"
+            case "sleep":
+                self._over(run)
+                return "sleeps"
             case _:
-                if event.type == "item_complete":
-                    return self._item(event, event.data["done"])
-                if event.type == "retry":
-                    return f"step {event.step}: {event.node} will be retried"
-                if event.type == "sleep":
-                    self._over((event.run_id,))
-                    return "sleeps"
                 return None
 
     def _item(self, event: Event, done: int) -> str | None:

@@ -67,7 +67,6 @@ def find_observers(given: Iterable[str | Observer] | str | Observer) -> tuple[Ob
 
 
 def _load_package(name: str) -> bool:
-    """Register an installed package's observer; ``False`` if there is none."""
     from importlib.metadata import entry_points
 
     for point in entry_points(group=_GROUP, name=name):

@@ -64,9 +64,10 @@ class TraceObserver:
             missing.mkdir(mode=0o700, exist_ok=True)
         fd = os.open(self._path, _FLAGS, 0o600)
         self._fd, self._close = fd, weakref.finalize(self, os.close, fd)
-        size = os.fstat(fd).st_size
-        if size and _byte_at(fd, size - 1) != b"\n":
-            os.write(fd, b"\n")  # a torn line stays a separate line
+        if os.fstat(fd).st_size:
+            os.lseek(fd, -1, os.SEEK_END)
+            if os.read(fd, 1) != b"\n":
+                os.write(fd, b"\n")  # a torn line stays a separate line
         return fd
 
     def _facts(self, event: Event) -> dict[str, Any]:
@@ -81,11 +82,6 @@ class TraceObserver:
             facts["seq"] = event.seq
         data = {name: value for name, value in event.facts.items() if _is_plain(value)}
         return {**facts, "data": data} if data else facts
-
-
-def _byte_at(fd: int, offset: int) -> bytes:
-    os.lseek(fd, offset, os.SEEK_SET)
-    return os.read(fd, 1)
 
 
 def _is_plain(value: object) -> bool:
@@ -124,7 +120,7 @@ class RunTrace(msgspec.Struct, kw_only=True):
 
     @property
     def visits(self) -> dict[str, int]:
-        """How often each node ran."""
+        """Visits of each node."""
         return {name: node.visits for name, node in self.nodes.items()}
 
 

@@ -11,8 +11,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 
-__all__ = ["Batch", "Chain", "Opened"]
-
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything one commit writes to one thread.
@@ -23,14 +21,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``results`` are written under the new head after the batch; a step has one for each task.
     ``manifest`` is given with its fingerprint the first time a run uses it.
     ``thread`` is the thread's line in the index, if it changes: on transitions, not on steps.
-    ``dequeues`` is the run of the waiting input this batch applies: the input is removed with
-    it (``ClaimStore.enqueue``). Such a batch has a ``thread``, which says whether the thread is due
-    for the next input; a store with claims refuses one without it with ``InvalidRequest``.
     ``tags`` are those the thread gets and loses. They come with a ``thread``, or alone: a step
     is not looked through for them.
     ``unless`` is the digest of an input no run of the thread may have yet: if one has it, the
     batch is refused with ``Conflict``. It comes with ``runs``.
-    ``consumes`` are the numbers of the messages this batch applies (``Mailbox``).
+    ``consumes`` are the numbers of the messages and inputs this batch applies (``Mailbox``).
     """
 
     key: ThreadKey
@@ -42,7 +37,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failure: Failure | None = None
     manifest: tuple[str, bytes] | None = None
     thread: ThreadInfo | None = None
-    dequeues: str | None = None
     tags: TagChange | None = None
     unless: str | None = None
     consumes: tuple[int, ...] = ()

@@ -5,7 +5,7 @@ commit making a run necessary writes ``due_at`` into that line, so no wake-up ca
 
 Rules for every store with this port, checked by ``milecastle.testing.ClaimContract``:
 
-1. A thread is *due* if its line has a lane, a ``due_at`` that has come, and no worker. Committing a
+1. A thread is *due* if its line has a lane, a ``due_at`` in the past, and no worker. Committing a
    line with ``due_at=0`` makes it due at once: the store replaces 0 by the time on its own clock,
    and a negative number by the time coming so many microseconds later.
 2. ``claim`` writes the worker into the lines of due threads, each by one comparison: of two claims
@@ -21,16 +21,10 @@ Rules for every store with this port, checked by ``milecastle.testing.ClaimContr
    claims such a thread knows a worker was lost with it (``was_lost``). A thread whose own time
    is a whole second looks the same, which costs one entry of the log.
 6. If more is due than a claim may take, it is shared as ``milecastle.ports.fairness`` says: one of
-   each tenant's lane in turn, those with the higher priority first, then those that were due first.
-   It may get less than it asked for, though more is due; something that is due it gets.
+   each tenant's lane in turn, those with the higher priority first, then those due first.
+   It may get less than it asked for, though more is due; something due it gets.
 7. Claiming costs as much as it takes, regardless of sleeping, queued or ended threads.
-8. Inputs that are enqueued wait beside their thread's log, in the order of ``enqueue``. While
-   one waits, the thread is due whenever its run has completed or was cancelled: the commit that
-   writes this, and ``enqueue`` if it comes later, make it due at once, in the lane it had. If
-   its run sleeps, it is due at the time it sleeps until. The batch that starts the next run
-   removes its input, and is refused if it has no line. A thread is not deleted at a head while
-   inputs wait.
-9. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
+8. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
 """
 
 from __future__ import annotations
@@ -38,37 +32,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic_ns, time_ns
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Owner, RunRecord, ThreadInfo
+from milecastle.model.run import Owner, ThreadInfo
 from milecastle.ports.batch import Batch
 from milecastle.ports.limits import Limit
-from milecastle.ports.store import Store, offers
+from milecastle.ports.mailbox import INPUTS, StoredMessage
+from milecastle.ports.store import Store
 from milecastle.support.prepared import prepared
-
-__all__ = [
-    "SILENT",
-    "ClaimStore",
-    "LaneDepth",
-    "SteadyTime",
-    "WaitingInput",
-    "WorkerInfo",
-    "dated",
-    "is_due",
-    "lost_at",
-    "next_is_due",
-    "refuse_no_lane",
-    "refuse_no_line",
-    "require_worker",
-    "system_time",
-    "waiting_inputs",
-    "was_lost",
-]
 
 _SECOND = 1_000_000
 
@@ -114,14 +90,6 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
     later: int
     running: int
     oldest: float
-
-
-class WaitingInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting input: its run, its mark, and the encoded value."""
-
-    run_id: str
-    mark: str
-    payload: bytes
 
 
 @runtime_checkable
@@ -189,29 +157,6 @@ class ClaimStore(Store, Protocol):
         """
         ...
 
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        """Let an input wait until its thread is free; the id of the run it starts.
-
-        ``record`` is the queued run's. Nothing is written if the thread has this
-        run already, a run whose input has the digest ``unless``, or a waiting input with the same
-        ``mark``: the id of that run is returned. With ``known`` the thread has the run already, and
-        its input is added: for copies. ``InvalidRequest`` if the thread is in no lane: then no
-        worker would find it.
-        """
-        ...
-
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        """Waiting inputs, in order."""
-        ...
-
     def limits(self) -> Sequence[Limit]:
         """Limits for claims, by graph and tenant."""
         ...
@@ -233,7 +178,7 @@ class SteadyTime:
     """The system clock, except that it does not go back.
 
     After the clock was set back, it continues from where it was, a little slower than the clock,
-    until that has caught up. ``seen``: a time that has passed.
+    until that has caught up. ``seen``: a past time.
     """
 
     def __init__(self, seen: int = 0, source: Callable[[], int] = system_time) -> None:
@@ -268,38 +213,12 @@ def require_worker(id: str) -> None:
         raise InvalidRequest("a worker needs an id that is not empty")
 
 
-def next_is_due(line: ThreadInfo, lane: str) -> ThreadInfo:
-    """The line of a thread that has waiting inputs, which was in this lane.
-
-    It is due if it is free, or when it wakes.
-    """
-    due_at = line.due_at
-    if due_at is None:
-        due_at = 0 if line.status in ("completed", "cancelled") else line.wake_at
-    return msgspec.structs.replace(line, lane=line.lane or lane, due_at=due_at)
-
-
 def waiting_inputs(
     store: Store, key: ThreadKey, limit: int | None = None
-) -> Sequence[WaitingInput]:
-    """Waiting inputs; empty in a store workers do not share."""
-    return store.inputs(key, limit=limit) if offers(store, ClaimStore) else ()
-
-
-def refuse_no_lane(key: ThreadKey) -> NoReturn:
-    """Refuse: no worker would find the thread."""
-    raise InvalidRequest(
-        f"thread '{key.thread}' is not run by workers, so its inputs cannot wait for one: submit "
-        "when its run has ended"
-    )
-
-
-def refuse_no_line(key: ThreadKey) -> NoReturn:
-    """Refuse: the index row would not say if the thread is due for the next input."""
-    raise InvalidRequest(
-        f"a batch that removes a waiting input of thread '{key.thread}' needs the thread's line in "
-        "the index: set Batch.thread"
-    )
+) -> Sequence[StoredMessage]:
+    """Inputs waiting until their thread is free, in order. Each has its run's id as its mark."""
+    mailbox = store.mailbox
+    return () if mailbox is None else mailbox.unread(key, topic=INPUTS, limit=limit)
 
 
 def is_due(batch: Batch) -> bool:

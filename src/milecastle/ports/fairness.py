@@ -3,8 +3,8 @@
 Rules:
 
 - A claim takes one thread of each tenant's lane in turn, until it has enough. So a tenant that has
-  just come waits for one thread of each other tenant, and not for all that they have queued.
-- Of one tenant's lane, those with the higher priority come first; of these, those that were due
+  just come waits for one thread of each other tenant, and not for all they have queued.
+- Of one tenant's lane, those with the higher priority come first; of these, those due
   first. A priority never puts one tenant before another.
 - Tenants take turns between claims too: a lane is looked at from behind the tenant from which the
   last claim took last. So do lanes: a claim begins with the one behind that from which the last
@@ -22,14 +22,12 @@ from typing import NamedTuple
 
 from milecastle.ports.limits import Rooms
 
-__all__ = ["VISITS", "Group", "Rotation", "Scan", "divide", "sizes"]
-
 VISITS = 1000
 """How many groups of a lane a claim looks at, at most: some may have nothing that is due."""
 
 
 class Group(NamedTuple):
-    """Threads of one lane, tenant and rank; ``size`` of them are due, or are to be taken.
+    """Threads with one lane, tenant and rank; ``size`` are due, or are to be taken.
 
     The rank is the negated priority: groups in ascending order are in the order of claims.
     """
@@ -87,7 +85,7 @@ class Rotation:
     def passed(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
         """Record a claim that served each tenant in these lanes once, in order.
 
-        The last lane that was served may have more tenants; those before it have begun again.
+        The last served lane may have more tenants; those before it have begun again.
         """
         rest = list(lanes)
         while rest and all(lane != rest[-1] for lane, _ in served):
@@ -98,7 +96,6 @@ class Rotation:
         self._begin_behind(rest, served)
 
     def _begin_behind(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
-        """Let the next claim begin after the first of these lanes that was served."""
         found = {lane for lane, _ in served}
         self._first = next((lane for lane in lanes if lane in found), self._first)
 

@@ -17,8 +17,6 @@ from typing import Protocol
 
 from milecastle.model.keys import ThreadKey
 
-__all__ = ["Feed"]
-
 
 class Feed(Protocol):
     """Carries payloads from the process running a thread to its followers."""

@@ -14,33 +14,22 @@ def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
     return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
 
 
-def inputs_wait(key: ThreadKey, head: int) -> Conflict:
-    """Error for deleting a thread with waiting inputs."""
-    return _refusal(
-        key,
-        head,
-        "was not deleted: inputs wait behind its runs; let workers run them, or delete it with "
-        "take_over=True, which discards them",
-    )
-
-
 def input_known(key: ThreadKey, head: int) -> Conflict:
     """Error for a batch whose input already has a run."""
     return _refusal(key, head, "has a run with this key by now; call again to get it")
 
 
 def message_waits(key: ThreadKey, head: int) -> Conflict:
-    """Error for deleting a thread that is due for a message."""
+    """Error for deleting a thread with an input, or with a message that makes it due."""
     return _refusal(
         key,
         head,
-        "was not deleted: it received a message it waits for; let workers run it, or delete it "
-        "with take_over=True, which discards its messages",
+        "was not deleted: an input waits behind its runs, or a message it waits for came; let "
+        "workers run it, or delete it with take_over=True, which discards both",
     )
 
 
 def message_gone(key: ThreadKey, head: int) -> Conflict:
-    """Error for a batch that consumes a message that is not unread."""
     return _refusal(
         key, head, "no longer has a message this run received: it was consumed or discarded"
     )

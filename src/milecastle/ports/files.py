@@ -13,8 +13,6 @@ from milecastle.model.file import File, FilePlace
 if TYPE_CHECKING:
     AnyPath = str | PathLike[str]
 
-__all__ = ["FileReader", "FileStorage", "PlacedFiles", "StoredFiles", "require_files"]
-
 _CHUNK = 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""Limits: how many threads of a graph, of a tenant or of both may run, without I/O.
+"""Limits: how many threads per graph, tenant or both may run, without I/O.
 
 Rules:
 
@@ -23,8 +23,6 @@ import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-
-__all__ = ["Limit", "Meter", "Rooms", "charged", "graph_of"]
 
 _SECOND = 1_000_000
 _MOST = 2**31 - 1

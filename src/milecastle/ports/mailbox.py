@@ -3,16 +3,17 @@
 Rules for every store with this port, checked by ``milecastle.testing.MailboxContract``:
 
 1. ``send`` moves no head and takes no claim: no fence refuses it, and it refuses no writer. A
-   thread without an index row has no mailbox: ``InvalidRequest``.
+   thread without an index row has no mailbox: ``InvalidRequest``. A message for a graph is not
+   stored in another graph's thread.
 2. A thread's messages are numbered from 1 in the order of their commits; a number is used once. A
    mark is accepted once, also after its message was consumed, until pruning: the second ``send``
    writes nothing.
-3. ``Batch.consumes`` are the numbers that the batch applies. They are consumed with it, or stay
-   unread if it is refused. A number that is missing or consumed refuses the batch: ``Conflict``.
-4. A row of the index with ``waiting_topics`` is due as soon as there is a message with one of these
+3. ``Batch.consumes`` are the numbers the batch applies. They are consumed with it, or stay
+   unread if it is refused. A missing or consumed number refuses the batch: ``Conflict``.
+4. An index row with ``waiting_topics`` is due as soon as there is a message with one of these
    topics above the number beside it: the commit of the row and ``send`` each look for the other,
    so the later one makes the thread due. ``send`` changes no row that has a worker or no lane, and
-   delays no thread that is due.
+   delays no due thread.
 5. Deleting a thread deletes its mailbox. At a head it is refused while a message makes the thread
    due (``has_unread``): ``Conflict``. Other unread messages do not keep a thread.
 6. Pruning keeps unread messages, and forgets those, with their marks, that entries below the cut
@@ -20,36 +21,28 @@ Rules for every store with this port, checked by ``milecastle.testing.MailboxCon
    the head.
 7. At most ``MOST_UNREAD`` messages of a thread are unread: ``MailboxFull``. Stores read the number
    at each call. Sending costs the same however many messages there are.
+8. A *waiting input* is a message of the topic ``INPUTS``, which no caller can use. Its mark is the
+   id of the run that it starts, and ``send`` stores this run's record with it (``NewRun``). While
+   one is unread, the thread stays in its lane, and is due whenever its run has completed or was
+   cancelled: the commit of such a row and ``send`` look for each other. If its run sleeps, it is
+   due when that wakes. It is not deleted at a head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 import msgspec.structs
 
 from milecastle.errors import InvalidRequest, MailboxFull
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunStatus, ThreadInfo
-
-__all__ = [
-    "MOST_UNREAD",
-    "Consumed",
-    "Mailbox",
-    "Marks",
-    "Sent",
-    "StoredMessage",
-    "each_unread",
-    "has_unread",
-    "refuse_full",
-    "refuse_no_thread",
-    "waits_for",
-    "with_unread",
-]
+from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
 MOST_UNREAD = 10_000
+INPUTS: Final = "__input"
+_FREE: Final = ("completed", "cancelled")
 _PAGE = 256
 
 
@@ -89,11 +82,39 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus
 
 
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A queued run, recorded with the message that is its input.
+
+    With ``unless``, only if the newest run with this input digest is the one of the id ``besides``,
+    or there is none.
+    """
+
+    record: RunRecord
+    unless: str | None = None
+    besides: str | None = None
+
+    def is_known(self, newest: str | None) -> bool:
+        """True if the newest run with the digest, if any, is another one."""
+        return newest not in (None, self.besides)
+
+
 class Mailbox(Protocol):
     """The messages of a store's threads. Times are in microseconds since 1970."""
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
-        """Store a message durably, and make its thread due if it waits for the topic."""
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
+        """Store a message durably, and make its thread due if it waits for the topic.
+
+        With ``graph``, nothing is stored and the number is 0 if the row is of another graph, or has
+        no lane. So is it, and ``reused``, if another run has the input of ``run``.
+        """
         ...
 
     def unread(
@@ -126,19 +147,39 @@ class Mailbox(Protocol):
         ...
 
 
-def each_unread(mailbox: Mailbox | None, key: ThreadKey) -> Iterator[StoredMessage]:
-    """A thread's unread messages, read in pages; none without a mailbox."""
-    page = mailbox.unread(key, limit=_PAGE) if mailbox else ()
+def each_message(
+    mailbox: Mailbox | None, key: ThreadKey, after: int = 0
+) -> Iterator[StoredMessage]:
+    """``each_unread`` without inputs."""
+    return (one for one in each_unread(mailbox, key, after) if one.topic != INPUTS)
+
+
+def each_unread(mailbox: Mailbox | None, key: ThreadKey, after: int = 0) -> Iterator[StoredMessage]:
+    """A thread's unread messages and inputs, read in pages; none without a mailbox."""
+    page = mailbox.unread(key, after=after, limit=_PAGE) if mailbox else ()
     while mailbox and page:
         yield from page
         page = mailbox.unread(key, after=page[-1].number, limit=_PAGE)
 
 
+def name_of(message: StoredMessage) -> str:
+    """The place of a message's payload, for errors."""
+    if message.topic == INPUTS:
+        return f"input of run {message.mark}"
+    return f"message {message.number}"
+
+
 def waits_for(row: ThreadInfo, topic: str, number: int) -> bool:
-    """True if a message makes a thread due that no worker has."""
     if row.worker or not row.lane:
         return False
+    if topic == INPUTS:
+        return row.due_at is None and row.status in _FREE
     return any(name == topic and number > seen for name, seen in row.waiting_topics)
+
+
+def is_of(row: ThreadInfo, graph: str) -> bool:
+    """True if a message for this graph, if any, is stored without asking further."""
+    return not graph or (row.graph == graph and bool(row.lane))
 
 
 def has_unread(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> bool:
@@ -146,11 +187,35 @@ def has_unread(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> bool:
     return bool(row.lane) and any(is_unread(topic, seen) for topic, seen in row.waiting_topics)
 
 
-def with_unread(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> ThreadInfo:
-    """The index row, due at once if a message it waits for is unread."""
+def is_kept(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> bool:
+    """True if an input, or a message the row waits for, keeps its thread from being deleted."""
+    return is_unread(INPUTS, 0) or has_unread(row, is_unread)
+
+
+def with_unread(row: ThreadInfo, lane: str, is_unread: Callable[[str, int], bool]) -> ThreadInfo:
+    """The index row, due if a message it waits for is unread, or an input.
+
+    ``lane`` is the one the thread had, in which an unread input keeps it.
+    """
+    if is_unread(INPUTS, 0):
+        due_at = row.due_at
+        if due_at is None:
+            due_at = 0 if row.status in _FREE else row.wake_at
+        row = msgspec.structs.replace(row, lane=row.lane or lane, due_at=due_at)
     if row.worker or not has_unread(row, is_unread):
         return row
     return msgspec.structs.replace(row, due_at=0)
+
+
+def restored(row: ThreadInfo, now: int, is_unread: Callable[[str, int], bool]) -> ThreadInfo:
+    """The row of a thread whose mailbox was restored: due as after ``send``."""
+    if row.worker or not row.lane:
+        return row
+    found = with_unread(row, row.lane, is_unread)
+    if found.due_at != 0:
+        return found
+    due_at = now if row.due_at is None else min(row.due_at, now)
+    return msgspec.structs.replace(found, due_at=due_at)
 
 
 def refuse_no_thread(key: ThreadKey) -> NoReturn:

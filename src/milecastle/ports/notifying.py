@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Listen", "Listening"]
-
 
 class Listening(Protocol):
     """A listener of a store, until it is closed."""

@@ -33,6 +33,19 @@ class TaskObserver(Observer, Protocol):
 
 
 @runtime_checkable
+class MessageObserver(Observer, Protocol):
+    """An observer that connects a message's sender with the run receiving it."""
+
+    def message_sent(self) -> Mapping[str, str]:
+        """Data to store with a message that is sent now. No values of the state."""
+        ...
+
+    def message_received(self, run_id: str, stored: Mapping[str, str], /) -> None:
+        """A run received a message with this data."""
+        ...
+
+
+@runtime_checkable
 class TracingObserver(TaskObserver, Protocol):
     """An observer that follows a run across processes, and sees its commits."""
 

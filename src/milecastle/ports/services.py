@@ -44,8 +44,18 @@ class Services(Protocol):
         """Report a segment's start; return observers' data for the run."""
         ...
 
+    def message_sent(self) -> Mapping[str, str]: ...
+
+    def message_received(self, run_id: str, stored: Mapping[str, str], /) -> None:
+        """Report a received message by what observers stored with it."""
+        ...
+
     def end_segment(self, run_id: str, /) -> None:
         """Report a segment's end."""
+        ...
+
+    def check(self) -> None:
+        """Raise if the run must stop, or is out of time."""
         ...
 
     def commit(self, batch: Batch, /) -> None:
@@ -69,9 +79,7 @@ class Services(Protocol):
         """Call a function that uses the store; refused where it would block an event loop."""
         ...
 
-    def acall(self, function: Callable[..., T], /, *args: Any) -> Coroutine[Any, Any, T]:
-        """Async version of ``call``."""
-        ...
+    def acall(self, function: Callable[..., T], /, *args: Any) -> Coroutine[Any, Any, T]: ...
 
     def chunks(self, offset: int, make: Callable[[int, list[Any]], Batch], /) -> Chunks:
         """Commits values soon after they are added; ``make`` makes the batch of a chunk."""

@@ -95,7 +95,7 @@ class JoinedStore(Protocol):
         """``Store.commit`` in that transaction."""
         ...
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
         """``Mailbox.send`` in that transaction."""
         ...
 
@@ -387,8 +387,8 @@ class Store(Capabilities, Protocol):
         """Remove the thread and all its data. ``False`` if it did not exist.
 
         With ``head``, only if that is still its head, and with ``head_id`` only if the entry there
-        has this id, and with either only if no input waits (``ClaimStore.enqueue``) and no message
-        makes it due (``Mailbox``); otherwise ``Conflict``. A writer that still holds the old head
+        has this id, and with either only if no input waits and no message makes it due
+        (``Mailbox``); otherwise ``Conflict``. A writer that still holds the old head
         is refused afterwards. Manifests may stay: they belong to the tenant.
         """
         ...

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from milecastle.model.run import ThreadInfo
 
-__all__ = ["Tags"]
-
 
 class Tags(Protocol):
     """Reads of tags. A store without them ignores ``Batch.tags``."""

@@ -8,7 +8,7 @@ drives the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from milecastle.model.message import Message
 from milecastle.model.task import RunTask, TaskFacts
@@ -17,6 +17,17 @@ from milecastle.ports.mailbox import Sent
 
 MISSING: Final = object()
 """What is not on record."""
+
+
+class NewChild(NamedTuple):
+    """A run to be spawned. ``call`` identifies it; ``is_own``: its thread's name is derived."""
+
+    thread: str
+    input: Any
+    config: Any
+    call: str
+    stays: bool
+    is_own: bool
 
 
 class TaskPort(Protocol):
@@ -37,25 +48,27 @@ class TaskPort(Protocol):
         """Record a value under this name. On return it is durable."""
         ...
 
-    async def arecord(self, task: RunTask, name: str, value: Any, /) -> None:
-        """Async version of ``record``."""
-        ...
+    async def arecord(self, task: RunTask, name: str, value: Any, /) -> None: ...
 
     def receive(self, task: RunTask, topics: Sequence[str], /) -> Message | None:
         """The oldest message of these topics that no task has received; ``None`` without one."""
         ...
 
-    async def areceive(self, task: RunTask, topics: Sequence[str], /) -> Message | None:
-        """Async version of ``receive``."""
-        ...
+    async def areceive(self, task: RunTask, topics: Sequence[str], /) -> Message | None: ...
 
     def send(self, task: RunTask, thread: str, value: Any, topic: str, name: str, /) -> Sent:
         """Send a message to a thread; the second with the same ``name`` writes nothing."""
         ...
 
-    async def asend(self, task: RunTask, thread: str, value: Any, topic: str, name: str, /) -> Sent:
-        """Async version of ``send``."""
+    async def asend(
+        self, task: RunTask, thread: str, value: Any, topic: str, name: str, /
+    ) -> Sent: ...
+
+    def spawn(self, task: RunTask, app: Any, children: Sequence[NewChild], /) -> None:
+        """Submit runs of an app, or of a graph by its name; those submitted before are found."""
         ...
+
+    async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild], /) -> None: ...
 
     def deadline(self, label: str, seconds: float | None, /) -> tuple[int | None, bool]:
         """When a wait times out, in microseconds since 1970, and whether that was committed."""
@@ -76,9 +89,7 @@ class TaskPort(Protocol):
         """
         ...
 
-    async def aemit(self, task: RunTask, value: Any, keep: bool = False, /) -> None:
-        """Async version of ``emit``."""
-        ...
+    async def aemit(self, task: RunTask, value: Any, keep: bool = False, /) -> None: ...
 
     def heartbeat(self, task: RunTask, /) -> None: ...
 

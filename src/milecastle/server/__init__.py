@@ -39,6 +39,13 @@ def require_extra() -> None:
         raise InvalidRequest("the server needs the extra serve: pip install 'milecastle[serve]'")
 
 
+def require_mcp() -> None:
+    """Refuse to speak the Model Context Protocol if packages of the extra are missing."""
+    require_extra()
+    if find_spec("mcp") is None:
+        raise InvalidRequest("this needs the extra mcp: pip install 'milecastle[mcp,serve]'")
+
+
 def problem_for(error: Exception) -> Response:
     """The response to a request that raised, as this server answers it: for your own service.
 
@@ -64,6 +71,7 @@ def asgi(
     worker: bool | None = None,
     redact: Callable[[str, Any], Any] | None = None,
     identify: Callable[[Mapping[str, str]], Identity | None] | None = None,
+    mcp: bool = False,
 ) -> Mountable:
     """The ASGI application serving these apps, which share one store.
 
@@ -83,8 +91,12 @@ def asgi(
     has once, by their names in lower case, and returns an ``Identity``, or ``None`` to look for a
     token. Use it only if every request comes through that proxy, and it removes from requests the
     header it sets.
+
+    With ``mcp`` the graphs are also tools of the Model Context Protocol, under ``/mcp``.
     """
     require_extra()
+    if mcp:
+        require_mcp()
     from milecastle.server.application import assemble
 
     return assemble(
@@ -95,4 +107,5 @@ def asgi(
         worker=worker,
         redact=redact,
         identify=identify,
+        mcp=mcp,
     )

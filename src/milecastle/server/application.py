@@ -17,9 +17,9 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -75,15 +75,34 @@ _HEADERS = {
 _NOBODY = Identity("", frozenset())
 
 
+class Mounted(Protocol):
+    """A protocol of its own under one path. It checks scopes; the token is checked before it."""
+
+    path: str
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class Application:
     """Serves a service to callers known to ``access``, under the names in ``hosts``."""
 
-    def __init__(self, service: Service, access: Access, hosts: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        service: Service,
+        access: Access,
+        hosts: Collection[str] = (),
+        mcp: Mounted | None = None,
+    ) -> None:
         self.service = service
         self.open_requests = OpenRequests()
         self.access = access
+        self._mcp = mcp
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
-        self._renderer = Renderer(PAGES, frozenset(service.apps))
+        has_builds = any(app.workspace is not None for app in service.apps.values())
+        hidden = () if has_builds else ("Builds",)
+        self._renderer = Renderer(PAGES, frozenset(service.apps), hidden)
         paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
         lines: list[Endpoint | WebPage] = [*ENDPOINTS, *CHAT, *PAGES]
         for line in lines:
@@ -99,7 +118,11 @@ class Application:
     async def lifespan(self, _: object = None) -> AsyncGenerator[None, None]:
         """Run the worker while the block runs; for a host application this one is mounted in."""
         async with self.service.running():
-            yield
+            if self._mcp is None:
+                yield
+                return
+            async with self._mcp.running():
+                yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -111,10 +134,19 @@ class Application:
             refuse_large_headers(scope)
             refuse_two_lengths(scope)
             refuse_foreign(Headers(scope=scope), self._hosts, scope["method"])
+            if self._mcp is not None and scope["path"] == self._mcp.path:
+                await self._speak_mcp(self._mcp, scope, receive, guarded)
+                return
         except Refused as error:
             await self.problem(error, Request(scope))(scope, receive, guarded)
             return
         await self._router(scope, receive, guarded)
+
+    async def _speak_mcp(self, mcp: Mounted, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        identity = self.access.identify(headers)
+        with self.open_requests.one(self.access.caller(headers, identity)):
+            await mcp(scope, receive, send)
 
     async def answer(
         self, endpoint: Endpoint | WebPage, http: Request, held: ExitStack
@@ -265,6 +297,7 @@ def assemble(
     worker: bool | None,
     redact: Redact | None = None,
     identify: Identify | None = None,
+    mcp: bool = False,
 ) -> Application:
     if tokens is None and token is None and identify is None:
         raise InvalidRequest(
@@ -273,4 +306,10 @@ def assemble(
     file = None if tokens is None else TokenFile(tokens)
     service = Service(apps, worker=worker, redact=redact)
     start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
-    return Application(service, Access((), start, file=file, identify=identify), frozenset(hosts))
+    access = Access((), start, file=file, identify=identify)
+    mounted: Mounted | None = None
+    if mcp:
+        from milecastle.server.mcp.serving import McpPath
+
+        mounted = McpPath(service, access.identify)
+    return Application(service, access, frozenset(hosts), mounted)

@@ -182,6 +182,13 @@ class AnswersRequest(HttpDocument, frozen=True):
     on_behalf_of: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
+class AnswersQuery(HttpDocument, frozen=True):
+    """Answers of checkpoints above the seq ``after``; those of one checkpoint come together."""
+
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    limit: PageSize = 100
+
+
 class MessageRequest(HttpDocument, frozen=True):
     """A message. With ``key``, or the header ``Idempotency-Key``, sending it again is safe.
 
@@ -279,7 +286,7 @@ class InboxLine(HttpDocument, frozen=True):
     """A thread that waits for answers.
 
     ``questions`` is empty if the thread is encrypted and the server does not have its key;
-    ``count`` is how many there are.
+    ``count`` is how many there are, and ``asked_at`` since when they wait.
     """
 
     thread: str
@@ -287,6 +294,7 @@ class InboxLine(HttpDocument, frozen=True):
     run_id: str
     count: int
     questions: tuple[QuestionLine, ...]
+    asked_at: str | None = None
 
 
 class InboxDocument(HttpDocument, frozen=True):

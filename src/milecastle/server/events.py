@@ -141,7 +141,6 @@ class _UnservedThread:
                 await asyncio.sleep(POLL)
 
     def _look(self, after: int) -> tuple[list[Event[Any]], str | None]:
-        """Commits after a seq, and the thread's status; ``None`` if it was deleted."""
         service, key = self._service, self._key
         info = service.store.thread(key)
         entries = service.store.entries(key, after=after, limit=PAGE) if info else ()

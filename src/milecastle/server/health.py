@@ -23,7 +23,7 @@ from milecastle.server.sessions import set_session
 from milecastle.version import __version__
 
 OPENAPI: Final = "/v1/openapi.json"
-THREADS: Final = "/threads"
+OVERVIEW: Final = "/overview"
 """The page with which the web view begins."""
 
 _PATIENCE: Final = 5.0
@@ -90,10 +90,10 @@ async def start(request: ApiRequest) -> Reply | Response:
     if token is None:
         access.identify(headers)
         if "text/html" in headers.get("accept", ""):
-            return RedirectResponse(THREADS, 303)
+            return RedirectResponse(OVERVIEW, 303)
         place = mount_point(request.http.scope) + OPENAPI
         return Reply(StartDocument(milecastle=__version__, openapi=place))
     if not access.may_start(token):
         raise Refused(UNAUTHORIZED, 401, "this is not the start URL of this server")
     session = access.open_session(token)
-    return set_session(RedirectResponse(THREADS, 303), request.http, session)
+    return set_session(RedirectResponse(OVERVIEW, 303), request.http, session)

@@ -16,7 +16,6 @@ from milecastle.server.request import Endpoint
 from milecastle.version import __version__
 
 _PLACE: Final = "#/components/schemas/{name}"
-_EVENTS: Final = "text/event-stream"
 
 
 def describe(endpoints: Iterable[Endpoint], events: Iterable[type]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.NodeTimeout: 500,
     errors.RunTimeout: 500,
     errors.TimedOut: 500,
+    errors.StepFailed: 500,
     errors.RunCancelled: 409,
     errors.InvalidUpdate: 500,
     errors.RoutingError: 500,

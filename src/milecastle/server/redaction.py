@@ -22,7 +22,13 @@ import msgspec
 import msgspec.structs
 
 from milecastle.errors import InvalidAnswer, MilecastleError, RecoveryError, ResumeRefused, RunError
-from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine, TaskFailureLine
+from milecastle.views.documents import (
+    AnswerLine,
+    ChangeLine,
+    FailureLine,
+    QuestionLine,
+    TaskFailureLine,
+)
 from milecastle.views.values import anything, plain
 
 Redact = Callable[[str, Any], Any]
@@ -33,6 +39,7 @@ _TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     FailureLine: ("message", "causes"),
     TaskFailureLine: ("message",),
     QuestionLine: ("refused",),
+    AnswerLine: ("reason",),
 }
 _CHANNEL: Final = re.compile(r"\$(?:\.[\w-]+|\[[^\]]*\]?)?")
 """The part of a path that names a channel; what follows may name keys of a value."""
@@ -63,6 +70,8 @@ def redacted(document: D, hook: Redact | None) -> D:
         changed[name] != getattr(document, name) for name in ("question", "show", "answer")
     ):
         changed["digest"] = None  # it would confirm a guess of what the hook hides
+    if isinstance(document, AnswerLine):
+        changed["digest"] = None  # of a question that the hook has not seen here
     return msgspec.structs.replace(document, **changed)
 
 

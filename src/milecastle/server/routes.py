@@ -46,6 +46,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     runs.list_runs_of_thread,
     runs.submit,
     runs.answer,
+    runs.list_answers,
     runs.send,
     runs.list_messages,
     runs.resume,

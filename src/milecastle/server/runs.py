@@ -18,6 +18,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.mailbox import Sent
 from milecastle.server import limits
 from milecastle.server.documents import (
+    AnswersQuery,
     AnswersRequest,
     MessageRequest,
     MessagesQuery,
@@ -31,13 +32,14 @@ from milecastle.server.request import THREAD, ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from milecastle.views.documents import (
+    AuditDocument,
     MailboxDocument,
     RunDocument,
     RunsDocument,
     SendDocument,
     SubmitDocument,
 )
-from milecastle.views.lines import run_document, submit_document
+from milecastle.views.lines import answer_line, run_document, submit_document
 from milecastle.views.listing import found_page
 from milecastle.views.messages import message_line
 from milecastle.views.showing import run_lines
@@ -133,6 +135,24 @@ async def answer_thread(
         return app.answer(key, answers=answers, key=answer_key, by=by, config=config)
 
     return await service.off_loop(answer)
+
+
+@Endpoint(
+    "GET",
+    f"{THREAD}/answers",
+    "read",
+    query=AnswersQuery,
+    answers={200: AuditDocument},
+    problems=(404, 409, 500),
+)
+def list_answers(request: ApiRequest) -> AuditDocument:
+    """List the answers of a thread, oldest first, and who gave them."""
+    key, query = request.key, request.query
+    answers = request.service.app_of(key).answers(key)
+    found = [record for record in answers if record.seq > query.after]
+    last = found[: query.limit][-1:]
+    lines = tuple(answer_line(record) for record in found if record.seq <= last[0].seq)
+    return AuditDocument(tenant=key.tenant, thread=key.thread, answers=lines)
 
 
 @Endpoint(
@@ -243,7 +263,6 @@ def _ended(service: Service, handle: Handle[Any]) -> RunDocument:
 
 
 async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | None:
-    """The result, if ready in time; ``None`` also when the server stops."""
     waiting: Coroutine[Any, Any, Result[Any]] = handle.aresult()
     result = asyncio.create_task(waiting)
     closing = asyncio.create_task(request.service.closing.wait())

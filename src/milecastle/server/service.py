@@ -28,6 +28,7 @@ from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import Redact
 from milecastle.server.turns import THREADS, ServerThreads
 from milecastle.views.decoding import Decoded, decode
+from milecastle.views.node_statistics import StatisticsCache
 from milecastle.views.showing import Shown, read_shown
 
 _log = logging.getLogger("milecastle.server")
@@ -46,7 +47,8 @@ def is_shared(store: Store) -> bool:
 class Service:
     """The apps, their store, the worker, and the broadcasts of threads that have readers.
 
-    ``closing`` is set when the server is to stop. Values leaving pass ``redact``.
+    ``closing`` is set when the server is to stop. Values leaving pass ``redact``. All requests
+    share ``statistics``.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Service:
         self.closing = asyncio.Event()
         self.broadcasts = Broadcasts()
         self.redact = redact
+        self.statistics = StatisticsCache(self.store, self._keyring)
         self._threads = ServerThreads(THREADS, "milecastle-server")
         self._probes = ServerThreads(1, "milecastle-probe")
         runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)
@@ -118,6 +121,10 @@ class Service:
         if info is None:
             raise Refused(NOT_FOUND, 404, "there is no such thread")
         return claimed(info)
+
+    def _keyring(self, graph: str) -> Keyring | None:
+        app = self.apps.get(graph)
+        return None if app is None else app.encryption
 
     def keyring_of(self, info: ThreadInfo) -> Keyring | None:
         """A thread's keys: its app's, or those of the first app with any."""

@@ -122,7 +122,6 @@ def _limits() -> ConnectionLimits:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report a loop error; one line for a client that could not be accepted."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in _OUT_OF_FILES:
         _log.warning("a client was not accepted: %s (see ulimit -n)", error.strerror)

@@ -47,7 +47,7 @@ from milecastle.views.documents import (
     TagDocument,
     WrittenDocument,
 )
-from milecastle.views.lines import checkpoint_line, question_lines
+from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import asking_page, thread_page
 from milecastle.views.showing import change_line, changes_between, show_document
 from milecastle.views.values import fitted
@@ -167,8 +167,10 @@ def inbox_document(service: Service, tenant: str, query: InboxQuery) -> InboxDoc
 
 def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
     """A thread's open questions; none if they cannot be read here."""
+    asked_at = None
     try:
         chain = service.chain(info.key, None)
+        asked_at = moment(chain.entries[-1].created_at)
         questions = question_lines(service.decoded(info.key, chain).interrupts)
     except (CodecError, Refused):  # it cannot be read here, or was deleted since
         questions = ()
@@ -178,6 +180,7 @@ def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
         run_id=info.run_id,
         count=info.questions,
         questions=questions,
+        asked_at=asked_at,
     )
 
 

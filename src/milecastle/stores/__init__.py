@@ -13,16 +13,10 @@ from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry,
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
-from milecastle.ports.claims import (
-    ClaimStore,
-    LaneDepth,
-    WaitingInput,
-    WorkerInfo,
-    dated,
-)
+from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, dated
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
-from milecastle.ports.mailbox import Consumed, Mailbox, Marks, Sent, StoredMessage
+from milecastle.ports.mailbox import INPUTS, Consumed, Mailbox, Marks, NewRun, Sent, StoredMessage
 from milecastle.ports.maintenance import (
     Check,
     Finding,
@@ -36,13 +30,7 @@ from milecastle.ports.maintenance import (
 )
 from milecastle.ports.notifying import Listening
 from milecastle.ports.pages import Page, page_of, place_after, place_text
-from milecastle.ports.store import (
-    Batch,
-    Capabilities,
-    Chain,
-    Opened,
-    Store,
-)
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened, Store
 from milecastle.ports.tags import Tags
 
 if TYPE_CHECKING:
@@ -57,6 +45,7 @@ from milecastle.support.migration_hints import refuse_import
 __all__ = [
     "DELTA",
     "HOLDING",
+    "INPUTS",
     "ROLLUP",
     "SNAPSHOT",
     "Batch",
@@ -78,6 +67,7 @@ __all__ = [
     "Maintenance",
     "Marks",
     "MemoryStore",
+    "NewRun",
     "ObjectStorage",
     "Opened",
     "Owner",
@@ -98,7 +88,6 @@ __all__ = [
     "ThreadInfo",
     "ThreadKey",
     "Unopened",
-    "WaitingInput",
     "WorkerInfo",
     "checks_keys",
     "dated",

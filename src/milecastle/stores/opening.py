@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from milecastle.stores.offloading import ObjectStorage, SweepReport
     from milecastle.stores.sharded import Shards
 
-__all__ = [
-    "StoreFactory",
-    "find_shards",
-    "find_store",
-    "find_unopened",
-    "register_store",
-    "require_store",
-    "sweep_objects",
-    "with_objects",
-]
-
 StoreFactory = Callable[[str], Store]
 
 

@@ -12,8 +12,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Final, ForwardRef, TypeVar, cast, get_args, get_origin
 from typing import get_type_hints as type_hints
 
-__all__ = ["classes_in", "hints_of", "own_annotations"]
-
 _ALIASES: Final = {"NewType": "__supertype__", "TypeAliasType": "__value__", "InitVar": "type"}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import Any, Final, NoReturn, TypeVar, cast
 
+from milecastle import errors
 from milecastle.errors import InvalidRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,60 +124,8 @@ _MODES = {
     "checkpoints": "mode='events'",
 }
 
-_RARE_ERRORS = (
-    "AlreadyAnswered",
-    "AttemptsExhausted",
-    "CodecError",
-    "CommandFailed",
-    "Corrupted",
-    "EncryptionError",
-    "FileRefused",
-    "FormatTooNew",
-    "KeyNotFound",
-    "NoKeyring",
-    "NoObjects",
-    "NodeTimeout",
-    "NotAsked",
-    "Place",
-    "PlaintextRefused",
-    "Problem",
-    "ProcessLost",
-    "RecoveryError",
-    "RoutingError",
-    "RunError",
-    "ShardMoved",
-    "UntrustedFile",
-)
-_RECORDS = (
-    "Change",
-    "CheckpointMetadata",
-    "Compatibility",
-    "CompiledGraph",
-    "CopyReport",
-    "ErasureReport",
-    "Failure",
-    "FileReader",
-    "Handle",
-    "Interrupt",
-    "KeptMore",
-    "Manifest",
-    "NodeTrace",
-    "Origin",
-    "Owner",
-    "RetentionReport",
-    "RunRecord",
-    "RunTrace",
-    "Segment",
-    "StoredFiles",
-    "TaskFailure",
-    "TaskObserver",
-    "ThreadInfo",
-    "Trace",
-    "TracingObserver",
-)
 _IMPORTS = {
-    **{name: f"milecastle.errors.{name}" for name in _RARE_ERRORS},
-    **{name: f"milecastle.records.{name}" for name in _RECORDS},
+    **{name: f"milecastle.errors.{name}" for name in errors.__all__},
     "Fit": "milecastle.records.Compatibility",
     "BellStore": "store.listen, which is None if the store does not notify",
     "NotifyingStore": "store.listen, which is None if the store does not notify",
@@ -207,14 +156,15 @@ def refuse_attribute(owner: str, name: str) -> NoReturn:
     raise AttributeError(f"{owner} has no '{name}': write {instead}")
 
 
-def refuse_import(module: str, name: str) -> NoReturn:
+def refuse_import(module: str, name: str, instead: str | None = None) -> NoReturn:
     """A name the package does not have.
 
     For a known habit it is an ``ImportError``: Python does not show the text of an
     ``AttributeError`` to ``from milecastle import name``.
     """
-    if name in _IMPORTS:
-        raise ImportError(f"{module} has no '{name}': write {_IMPORTS[name]}", name=name)
+    instead = instead or _IMPORTS.get(name)
+    if instead is not None:
+        raise ImportError(f"{module} has no '{name}': write {instead}", name=name)
     raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
 

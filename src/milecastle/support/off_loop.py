@@ -14,8 +14,6 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["StoreThreads", "off_loop"]
-
 _MOST = 32
 """As many threads as asyncio's own executor has at most."""
 
@@ -24,15 +22,12 @@ T = TypeVar("T")
 
 
 class StoreThreads:
-    """A thread pool, started when needed."""
-
     def __init__(self, most: int = _MOST) -> None:
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(
             most, thread_name_prefix="milecastle-calls"
         )
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that may block, in the caller's context."""
         call = partial(copy_context().run, function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 

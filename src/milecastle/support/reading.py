@@ -12,7 +12,7 @@ from milecastle.support.migration_hints import refuse_attribute
 class Brief:
     """A ``repr`` of ``__rich_repr__``'s fields: names, ids, status and counts.
 
-    A ``repr`` may end up in a log, and values of a state must not.
+    A ``repr`` may end up in a log, and state values must not.
     """
 
     __slots__ = ()

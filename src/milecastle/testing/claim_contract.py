@@ -20,13 +20,10 @@ from milecastle.testing.contract_inputs import InputClauses
 from milecastle.testing.contract_limits import LimitClauses
 from milecastle.testing.contract_workers import WorkerClauses
 
-__all__ = ["ClaimContract", "claim_clauses"]
-
 
 class ClaimContract(ClaimingClauses, InputClauses, LimitClauses, WorkerClauses):
     """Every clause on claims, for one store. Needs ``open_store`` and ``reopen``."""
 
 
 def claim_clauses() -> list[str]:
-    """The contract's clauses: the names of its tests."""
     return sorted(name for name in dir(ClaimContract) if name.startswith("test_"))

@@ -25,8 +25,6 @@ from milecastle.testing.contract_claims import (
 from milecastle.testing.entries import Writer, a_key
 from milecastle.testing.races import switching_often
 
-__all__ = ["ClaimingClauses"]
-
 _RACERS = 8
 _RACED = 60
 

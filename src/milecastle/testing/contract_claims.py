@@ -16,8 +16,6 @@ from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import Writer, a_key
 
-__all__ = ["FAR", "LANE", "ClaimHooks", "a_line", "a_worker", "names", "queued"]
-
 LANE = "graph@3f3f"
 FAR = 2**53
 """A time that does not come."""
@@ -48,14 +46,12 @@ class ClaimHooks(ContractHooks):
 
 
 def a_worker(id: str, **changes: Any) -> WorkerInfo:
-    """A worker's description."""
     owner = Owner(host="wall", boot_id="b" * 36, pid=4711, started="17")
     worker = WorkerInfo(id=id, owner=owner, lanes=(LANE,), started_at=7, capacity=100)
     return msgspec.structs.replace(worker, **changes)
 
 
 def a_line(writer: Writer, **changes: Any) -> ThreadInfo:
-    """A due index row, unless changed."""
     line = ThreadInfo.of(writer.run)
     line = msgspec.structs.replace(line, status="queued", lane=LANE, due_at=0)
     return msgspec.structs.replace(line, **changes)

@@ -51,7 +51,6 @@ class ContractHooks(ABC):
 
 
 def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
-    """Everything visible about a thread, for comparison."""
     history = list(store.history(key))
     chains = [store.read(key, entry.seq) for entry in history]
     head = store.read(key)

@@ -1,4 +1,4 @@
-"""The clauses on inputs waiting until their thread is free."""
+"""The clauses on inputs waiting until their thread is free: rule 8 of mailboxes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import msgspec.structs
 import pytest
 
 from milecastle.errors import Conflict, InvalidRequest
+from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus
-from milecastle.ports.claims import ClaimStore
+from milecastle.ports.claims import ClaimStore, waiting_inputs
+from milecastle.ports.mailbox import INPUTS, NewRun, Sent
+from milecastle.ports.store import Store
 from milecastle.testing.contract_claims import LANE, ClaimHooks, a_line, names, queued
-from milecastle.testing.entries import Writer, a_key, a_result, a_run
-
-__all__ = ["InputClauses"]
+from milecastle.testing.contract_mailbox import mailbox_of
+from milecastle.testing.entries import Writer, a_key, a_run, make_id
 
 _ENDED: Sequence[RunStatus] = ("completed", "cancelled")
 _STOPPED: Sequence[RunStatus] = ("failed", "interrupted")
@@ -31,49 +33,43 @@ class InputClauses(ClaimHooks):
         writer = queued(store, "a", worker="one")
         runs = [enqueued(store, writer, number) for number in (5, 3, 4)]
         store = self.reopen(store)
-        waiting = store.inputs(writer.key)
-        assert [one.run_id for one in waiting] == [run.run_id for run in runs]
+        waiting = waiting_inputs(store, writer.key)
+        assert [one.mark for one in waiting] == [run.run_id for run in runs]
         assert [one.payload for one in waiting] == [b"input 5", b"input 3", b"input 4"]
-        assert [one.mark for one in waiting] == ["mark 5", "mark 3", "mark 4"]
-        assert store.inputs(writer.key, limit=2) == waiting[:2]
-        assert store.inputs(a_key("a", "elsewhere")) == []
+        assert waiting_inputs(store, writer.key, 2) == waiting[:2]
+        assert list(waiting_inputs(store, a_key("a", "elsewhere"))) == []
         assert [store.run(writer.key, run.run_id) for run in runs] == runs
 
-    def test_a_mark_waits_once(self, store: ClaimStore) -> None:
-        # Rule 8: the second call finds the first, and writes nothing; each thread has its own.
-        writer, other = queued(store, "a"), queued(store, "b", 2)
-        first = enqueued(store, writer, 5)
-        again = waiting_run(writer, 6)
-        assert store.enqueue(again, "mark 5", b"other") == first.run_id
-        assert [one.payload for one in store.inputs(writer.key)] == [b"input 5"]
-        assert store.run(writer.key, again.run_id) is None
-        enqueued(store, other, 5)
-        assert len(store.inputs(other.key)) == 1
-
     def test_a_run_is_enqueued_once(self, store: ClaimStore) -> None:
-        # Rule 8: a call that is repeated after its input was applied writes nothing.
+        # Rule 8: a call that is repeated, also after its input was applied, writes nothing.
         writer = queued(store, "a", worker="one", status="running")
         run = enqueued(store, writer, 5)
-        writer.append(store, thread=a_line(writer), runs=(run,), dequeues=run.run_id)
-        assert store.enqueue(run, "mark 5", b"input 5") == run.run_id
-        assert store.inputs(writer.key) == []
-        assert store.enqueue(run, "mark 5", b"input 5", known=True) == run.run_id
-        assert [one.run_id for one in store.inputs(writer.key)] == [run.run_id]
+        assert enqueue(store, run).reused
+        writer.append(store, thread=a_line(writer), runs=(run,), consumes=(1,))
+        assert enqueue(store, run, unless=run.input_digest).reused
+        assert inputs_of(store, writer.key) == []
         assert [each.run_id for each in store.runs(writer.key)] == [run.run_id, writer.run.run_id]
 
     def test_an_input_that_a_run_has_is_not_enqueued(self, store: ClaimStore) -> None:
-        # Rule 8: the newest run that has it is found, whatever became of it.
+        # Rule 8: the newest run that has it is compared, whatever became of it.
         writer = queued(store, "a", worker="one", status="running")
         first = waiting_run(writer, 5, input_digest="key")
-        assert store.enqueue(first, "mark 5", b"", unless="key") == first.run_id
-        ended = msgspec.structs.replace(first, status="completed")
-        writer.append(store, thread=a_line(writer), runs=(ended,), dequeues=first.run_id)
+        assert enqueue(store, first, unless="key").number == 1
         again = waiting_run(writer, 6, input_digest="key")
-        assert store.enqueue(again, "mark 6", b"", unless="key") == first.run_id
-        assert store.inputs(writer.key) == []
+        ended = msgspec.structs.replace(first, status="completed")
+        for _ in range(2):
+            for besides in (None, writer.run.run_id):
+                refused = enqueue(store, again, unless="key", besides=besides)
+                assert (refused.number, refused.reused) == (0, True)
+            if inputs_of(store, writer.key):
+                writer.append(store, thread=a_line(writer), runs=(ended,), consumes=(1,))
+        assert inputs_of(store, writer.key) == []
         assert store.run(writer.key, again.run_id) is None
+        assert enqueue(store, again, unless="key", besides=first.run_id).number == 2
         other = waiting_run(writer, 7, input_digest="other")
-        assert store.enqueue(other, "mark 7", b"", unless="other") == other.run_id
+        assert enqueue(store, other, unless="other").number == 3
+        assert enqueue(store, waiting_run(writer, 8, input_digest="key")).number == 4
+        assert inputs_of(store, writer.key) == [again.run_id, other.run_id, make_id(8)]
 
     def test_of_one_input_that_is_enqueued_and_started_at_once_one_wins(
         self, store: ClaimStore
@@ -86,10 +82,10 @@ class InputClauses(ClaimHooks):
                 started = pool.submit(_start, store, writer, begin)
                 begin.wait()
                 waiting = waiting_run(writer, 2 * _MEETINGS + number, input_digest="key")
-                found = store.enqueue(waiting, "key", b"", unless="key")
-                runs = [one for one in store.runs(writer.key) if one.input_digest == "key"]
-                assert [one.run_id for one in runs] == [found]
-                assert started.result() is (found != waiting.run_id)
+                is_first = enqueue(store, waiting, unless="key").number > 0
+                assert started.result() is not is_first
+                (run,) = (one for one in store.runs(writer.key) if one.input_digest == "key")
+                assert (run.run_id == waiting.run_id) is is_first
 
     def test_the_end_of_a_run_makes_its_thread_due(self, store: ClaimStore) -> None:
         # Rule 8: in its lane, also if the line that ends the run names none.
@@ -108,7 +104,7 @@ class InputClauses(ClaimHooks):
             writer.append(store, thread=a_line(writer, status=status, due_at=None))
             enqueued(store, writer, 6)
             assert store.claim("two", [LANE], limit=9) == []
-            assert len(store.inputs(writer.key)) == 2
+            assert len(inputs_of(store, writer.key)) == 2
 
     def test_an_input_behind_a_run_that_sleeps_is_due_when_it_wakes(
         self, store: ClaimStore
@@ -127,55 +123,66 @@ class InputClauses(ClaimHooks):
         enqueued(store, writer, 5)
         assert names(store.claim("two", [LANE], limit=9)) == ["a"]
 
-    def test_a_batch_removes_the_input_that_it_applies(self, store: ClaimStore) -> None:
+    def test_a_batch_consumes_the_input_that_it_applies(self, store: ClaimStore) -> None:
         # Rule 8: and no other; if it is refused, the input stays.
         writer = queued(store, "a", worker="one", status="running")
         runs = [enqueued(store, writer, number) for number in (5, 6)]
-        late = writer.batch(writer.plan(), thread=a_line(writer), dequeues=runs[1].run_id)
+        late = writer.batch(writer.plan(), thread=a_line(writer), consumes=(2,))
         taken = a_line(writer, status="running", due_at=0, worker="one")
-        writer.append(store, thread=taken, dequeues=runs[0].run_id)
+        writer.append(store, thread=taken, consumes=(1,))
         with pytest.raises(Conflict):
             store.commit(late)
-        assert [one.run_id for one in store.inputs(writer.key)] == [runs[1].run_id]
+        assert inputs_of(store, writer.key) == [runs[1].run_id]
         ended = a_line(writer, status="completed", due_at=None)
-        writer.append(store, thread=ended, dequeues=runs[1].run_id)
-        assert store.inputs(writer.key) == []
+        writer.append(store, thread=ended, consumes=(2,))
+        assert inputs_of(store, writer.key) == []
         assert store.claim("two", [LANE], limit=9) == []
 
-    def test_a_batch_that_removes_an_input_has_a_line(self, store: ClaimStore) -> None:
-        # Rule 8: otherwise it is refused, whatever else it has, and the input stays.
+    def test_a_restored_input_makes_a_free_thread_due(self, store: ClaimStore) -> None:
+        # Rule 8: for copies; it has its number, and delays no thread that is due.
+        writer = queued(store, "a", worker="one", status="running")
+        enqueued(store, writer, 5)
+        waiting = waiting_inputs(store, writer.key)
+        free = queued(store, "b", 2, status="completed", due_at=None)
+        due = queued(store, "c", 3, status="completed", due_at=5)
+        for copy in (free, due):
+            mailbox_of(store).restore(copy.key, waiting)
+            assert waiting_inputs(store, copy.key) == waiting
+        assert names(store.claim("two", [LANE], limit=9)) == ["c", "b"]
+        for copy in (free, due):
+            copy.append(store, thread=a_line(copy, status="completed", due_at=None), consumes=(1,))
+        assert store.claim("two", [LANE], limit=9) == []
+
+    def test_messages_are_no_inputs(self, store: ClaimStore) -> None:
+        # Rule 8: an unread one makes no free thread due, and keeps it in no lane.
         writer = queued(store, "a", worker="one", status="running")
         run = enqueued(store, writer, 5)
-        parts: list[dict[str, Any]] = [{}, {"results": (a_result(1),)}, {"runs": (run,)}]
-        batches = [writer.batch(thread=None, dequeues=run.run_id, **each) for each in parts]
-        batches.append(writer.batch(writer.plan(), dequeues=run.run_id))
-        for batch in batches:
-            with pytest.raises(InvalidRequest):
-                store.commit(batch)
-            if store.commit_many is not None:
-                with pytest.raises(InvalidRequest):
-                    store.commit_many([batch])
-        assert [one.run_id for one in store.inputs(writer.key)] == [run.run_id]
-        assert list(store.results(writer.key)) == []
-        writer.append(store, thread=a_line(writer), dequeues=run.run_id)
-        assert store.inputs(writer.key) == []
+        assert mailbox_of(store).send(writer.key, "go", "m", b"x").number == 2
+        assert inputs_of(store, writer.key) == [run.run_id]
+        ended = a_line(writer, status="completed", lane="", due_at=None)
+        writer.append(store, thread=ended, consumes=(1,))
+        assert store.thread(writer.key) == ended
+        assert store.delete(writer.key, head=2)
 
     def test_a_thread_in_no_lane_takes_no_input(self, store: ClaimStore) -> None:
         # Rule 8: no worker would find it, nor one that does not exist.
         writer = queued(store, "a", lane="", due_at=None)
-        for key in (writer.key, a_key("b")):
-            with pytest.raises(InvalidRequest):
-                store.enqueue(waiting_run(Writer(key), 5), "mark", b"input")
-            assert store.inputs(key) == []
+        assert enqueue(store, waiting_run(writer, 5)).number == 0
+        missing = a_key("b")
+        with pytest.raises(InvalidRequest):
+            enqueue(store, waiting_run(Writer(missing), 5))
+        for key in (writer.key, missing):
+            assert inputs_of(store, key) == []
+            assert store.run(key, make_id(5)) is None
 
     def test_inputs_are_deleted_with_their_thread(self, store: ClaimStore) -> None:
         # Rule 8: one that is created again has none of them.
         writer = queued(store, "a")
         enqueued(store, writer, 5)
         store.delete(writer.key)
-        assert store.inputs(writer.key) == []
+        assert inputs_of(store, writer.key) == []
         queued(store, "a", 2, status="completed", due_at=None)
-        assert store.inputs(writer.key) == []
+        assert inputs_of(store, writer.key) == []
         assert store.claim("one", [LANE], limit=9) == []
 
     def test_a_thread_is_not_deleted_at_a_head_while_inputs_wait(self, store: ClaimStore) -> None:
@@ -187,9 +194,9 @@ class InputClauses(ClaimHooks):
         for head in heads:
             with pytest.raises(Conflict):
                 store.delete(writer.key, **head)
-        assert [one.run_id for one in store.inputs(writer.key)] == [run.run_id]
+        assert inputs_of(store, writer.key) == [run.run_id]
         assert store.head(writer.key) is not None
-        writer.append(store, thread=a_line(writer), dequeues=run.run_id)
+        writer.append(store, thread=a_line(writer), consumes=(1,))
         assert store.delete(writer.key, head=2)
 
     def test_an_input_and_who_deletes_its_thread_do_not_both_win(self, store: ClaimStore) -> None:
@@ -205,7 +212,7 @@ class InputClauses(ClaimHooks):
                 except InvalidRequest:
                     waiting = []
                 assert deleted.result() is not bool(waiting)
-                assert [one.run_id for one in store.inputs(writer.key)] == waiting
+                assert inputs_of(store, writer.key) == waiting
 
     def test_an_input_that_meets_the_end_of_a_run_is_not_forgotten(self, store: ClaimStore) -> None:
         # Rule 8: whoever comes second sees the other; many times, from two threads.
@@ -244,14 +251,25 @@ def _delete(store: ClaimStore, writer: Writer, begin: Barrier) -> bool:
 
 
 def waiting_run(writer: Writer, number: int, **changes: Any) -> RunRecord:
-    """A run queued behind another."""
     run = a_run(writer.key, number, **changes)
     return msgspec.structs.replace(run, status="queued", ended_at=None)
 
 
-def enqueued(store: ClaimStore, writer: Writer, number: int) -> RunRecord:
-    """A run with a waiting input."""
+def enqueue(store: Store, record: RunRecord, **more: Any) -> Sent:
+    """Let an input wait. The payload ends with the number of the run, in its id."""
+    payload = b"input %d" % int(record.run_id[-12:], 16)
+    run = NewRun(record=record, **more)
+    return mailbox_of(store).send(record.key, INPUTS, record.run_id, payload, record.graph, run)
+
+
+def enqueued(store: Store, writer: Writer, number: int) -> RunRecord:
     record = waiting_run(writer, number)
-    found = store.enqueue(record, f"mark {number}", b"input %d" % number)
-    assert found == record.run_id
+    sent = enqueue(store, record)
+    assert sent.number
+    assert not sent.reused
     return record
+
+
+def inputs_of(store: Store, key: ThreadKey) -> list[str]:
+    """The runs of the waiting inputs."""
+    return [one.mark for one in waiting_inputs(store, key)]

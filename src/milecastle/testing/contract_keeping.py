@@ -12,14 +12,7 @@ from milecastle.model.checkpoint import SNAPSHOT, Entry, Source
 from milecastle.model.run import FailureClass, Mode, Owner, RunStatus, TaskFailure, ThreadInfo
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
-from milecastle.testing.entries import (
-    Writer,
-    a_failure,
-    a_result,
-    a_run,
-    an_entry,
-    make_id,
-)
+from milecastle.testing.entries import Writer, a_failure, a_result, a_run, an_entry, make_id
 
 HARD_TEXTS = (
     "",
@@ -71,9 +64,7 @@ class KeepingClauses(ContractHooks):
         writer = Writer().begin(store, 2)
         before = everything_of(store, writer.key)
         with pytest.raises(Conflict):
-            store.commit(
-                writer.batch(an_entry(3), an_entry(3), runs=(a_run(writer.key, 2),)),
-            )
+            store.commit(writer.batch(an_entry(3), an_entry(3), runs=(a_run(writer.key, 2),)))
         with self.reopened(store) as again:
             assert everything_of(again, writer.key) == before
 

@@ -11,8 +11,6 @@ from milecastle.testing.contract_claims import LANE, ClaimHooks, a_line, names, 
 from milecastle.testing.entries import a_key
 from milecastle.testing.races import switching_often
 
-__all__ = ["LimitClauses"]
-
 _RACERS = 6
 _PERIOD = 0.25
 

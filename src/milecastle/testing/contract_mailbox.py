@@ -32,20 +32,16 @@ from milecastle.ports.store import Store
 from milecastle.testing.contract_claims import FAR, LANE, ClaimHooks, a_line, names, queued
 from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_result, a_run
 
-__all__ = ["MailboxContract", "mailbox_clauses", "mailbox_of"]
-
 _MEETINGS = 40
 _GO = (("go", 0),)
 
 
 def mailbox_of(store: Store) -> Mailbox:
-    """The mailboxes of a store that has them."""
     assert store.mailbox is not None, "the store has no mailbox"
     return store.mailbox
 
 
 def unread(store: Store, key: ThreadKey, **how: Any) -> list[int]:
-    """The numbers of a thread's unread messages."""
     return [message.number for message in mailbox_of(store).unread(key, **how)]
 
 
@@ -57,7 +53,6 @@ def send(store: Store, writer: Writer, mark: str, topic: str = "go") -> int:
 
 
 def running(store: Store, thread: str, number: int = 1, **changes: Any) -> Writer:
-    """A thread that a worker has."""
     return queued(store, thread, number, worker="one", status="running", **changes)
 
 
@@ -75,7 +70,6 @@ def waiting(store: Store, thread: str, number: int = 1, **changes: Any) -> Write
 
 
 def claimed(store: ClaimStore) -> list[str]:
-    """The due threads' names."""
     return names(store.claim("two", [LANE], limit=9))
 
 
@@ -110,6 +104,19 @@ class MailboxContract(ClaimHooks):
             assert store.thread(key) is None
         writer = running(store, "nobody")
         assert unread(store, writer.key) == []
+
+    def test_a_message_for_another_graph_is_not_stored(self, store: ClaimStore) -> None:
+        # Rule 1: judged by the row it is stored beside, of which a caller's read would be older.
+        writer, idle = running(store, "a"), running(store, "idle", 2, lane="")
+        row, mailbox = store.thread(writer.key), mailbox_of(store)
+        assert row is not None
+        for key, graph in ((writer.key, f"{row.graph}2"), (idle.key, row.graph)):
+            assert mailbox.send(key, "go", "m", b"x", graph).number == 0
+            assert unread(store, key) == []
+        assert mailbox.send(writer.key, "go", "m", b"x", row.graph).number == 1
+        assert mailbox.send(writer.key, "go", "m", b"x", f"{row.graph}2").number == 0
+        assert mailbox.send(writer.key, "go", "m", b"x", row.graph).reused
+        assert mailbox.send(idle.key, "go", "m", b"x").number == 1
 
     def test_messages_are_read_in_the_order_of_commits(self, store: ClaimStore) -> None:
         # Rule 2: numbered from 1 in each thread; by topic, from a number on, and after a crash.
@@ -469,7 +476,6 @@ class MailboxContract(ClaimHooks):
 
 
 def mailbox_clauses() -> list[str]:
-    """The contract's clauses: the names of its tests."""
     return sorted(name for name in dir(MailboxContract) if name.startswith("test_"))
 
 

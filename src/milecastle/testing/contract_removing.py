@@ -12,15 +12,7 @@ from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
-from milecastle.testing.entries import (
-    Writer,
-    a_failure,
-    a_key,
-    a_result,
-    a_run,
-    an_entry,
-    make_id,
-)
+from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, an_entry, make_id
 
 WAVES: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP) * 3 + (DELTA, SNAPSHOT, DELTA, ROLLUP, DELTA)
 

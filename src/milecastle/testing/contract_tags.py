@@ -20,7 +20,6 @@ HARD_TAGS = tuple(tag for tag in HARD_IDS if len(tag.encode()) <= MAX_TAG_BYTES)
 
 
 def tags_of(store: Store) -> Tags:
-    """The tags of a store that has them."""
     if store.tags is None:
         pytest.skip("this store has no tags")
     return store.tags
@@ -29,7 +28,6 @@ def tags_of(store: Store) -> Tags:
 def tagged(
     store: Store, thread: str, *tags: str, number: int = 1, tenant: str = "tenant"
 ) -> Writer:
-    """A thread whose first commit tags it."""
     writer = Writer(a_key(thread, tenant), number)
     writer.append(store, source="input", runs=(writer.run,), tags=TagChange(add=tags))
     return writer
@@ -38,12 +36,10 @@ def tagged(
 def change(
     store: Store, writer: Writer, add: Sequence[str] = (), remove: Sequence[str] = ()
 ) -> None:
-    """A batch of tags alone."""
     store.commit(writer.batch(tags=TagChange(tuple(add), tuple(remove))))
 
 
 def names(found: Sequence[ThreadInfo]) -> list[str]:
-    """The names of a page's threads."""
     return [info.key.thread for info in found]
 
 
@@ -92,10 +88,7 @@ class TagClauses(ContractHooks):
             tagged(store, thread, *(() if thread == "b" else ("blue",)), number=number)
         assert names(tags.threads("tenant", "blue")) == ["Z", "a", "c", "\u00e9"]
         assert names(tags.threads("tenant", "blue", limit=2)) == ["Z", "a"]
-        assert names(tags.threads("tenant", "blue", limit=2, after="a")) == [
-            "c",
-            "\u00e9",
-        ]
+        assert names(tags.threads("tenant", "blue", limit=2, after="a")) == ["c", "\u00e9"]
         assert names(tags.threads("tenant", "blue", after="aa")) == ["c", "\u00e9"]
         assert names(tags.threads("tenant", "blue", limit=-1)) == []
         assert len(tags.threads("tenant", "blue", limit=2**70)) == 4

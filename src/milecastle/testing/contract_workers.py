@@ -23,8 +23,6 @@ from milecastle.testing.contract_claims import (
 from milecastle.testing.entries import Writer, a_key
 from milecastle.testing.races import switching_often
 
-__all__ = ["WorkerClauses"]
-
 _MOMENT = 0.05
 
 

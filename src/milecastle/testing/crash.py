@@ -83,11 +83,7 @@ def crash_everywhere(
 
 
 def _crash_at(
-    point: CrashPoint,
-    courses: Courses[S],
-    calm: Course,
-    judge: Judge[S],
-    repeated: Counter[str],
+    point: CrashPoint, courses: Courses[S], calm: Course, judge: Judge[S], repeated: Counter[str]
 ) -> list[Mismatch]:
     """Problems with the course that crashes there; its thread is removed if there are none."""
     course = courses.run(point, most_calls=calm.calls + 1)

@@ -46,7 +46,6 @@ TaskRow = tuple[ThreadKey, str]
 
 
 def encode_or_none(codec: LogCodec, values: dict[str, Any]) -> bytes | None:
-    """A state's bytes, if it can be stored."""
     try:
         return codec.encode_state(values)
     except UnserializableState:
@@ -80,7 +79,6 @@ class CourseRecord:
         self._given: tuple[dict[str, Any], bytes | None] = ({}, None)
 
     def starting(self, task: RunTask) -> None:
-        """A task is about to run."""
         self.runs[task.node] += 1
         if task.run.thread is not None and self._is_durable(_row(task, task.run.thread)):
             self.wasted.add(task.id)
@@ -105,7 +103,6 @@ class CourseRecord:
         self.unsaved.update(task for task, row in told if not self._is_durable(row))
 
     def recording(self, batch: Batch) -> None:
-        """A node's effect is about to be recorded."""
         for result in batch.results:
             if emission_offset(result.task) is not None:
                 continue  # what a node emits is not done once
@@ -114,7 +111,6 @@ class CourseRecord:
                 self.repeated.add(result.task)
 
     def committed(self, batch: Batch) -> None:
-        """The store acknowledged a batch."""
         key = batch.key
         acknowledged = self.acknowledged.setdefault(key, {})
         kept = self._kept.setdefault(key, set())
@@ -126,7 +122,6 @@ class CourseRecord:
         kept.update(result.task for result in batch.results)
 
     def crashed(self) -> None:
-        """The process is gone, with its memory."""
         self._told = []
 
     def _is_durable(self, row: TaskRow) -> bool:
@@ -272,7 +267,7 @@ class Courses(Generic[S]):
         self, simulator: Simulator[S], course: Course, head: CheckpointMetadata | None
     ) -> None:
         found = None if head is None else self.app.state(course.thread)
-        asking = [each for each in found.interrupts if each.asks] if found else []
+        asking = [] if found is None else [each for each in found.interrupts if each.asks]
         course.asked_again += [each.id for each in asking if each.id in course.timed_out]
         if found is None or found.status not in ("interrupted", "sleeping"):
             try:

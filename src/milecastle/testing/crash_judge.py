@@ -30,8 +30,6 @@ _Path = list[tuple[str, int, tuple[str, ...], tuple[str, ...]]]
 
 
 class Judge(Generic[S]):
-    """Knows the undisturbed course."""
-
     def __init__(
         self, app: App[S], store: Store, calm: Course, compare: Callable[[S, S], bool] | None
     ) -> None:
@@ -46,7 +44,6 @@ class Judge(Generic[S]):
         self._saves_every_step = steps == list(range(1, len(steps) + 1))
 
     def mismatches(self, course: Course) -> Iterator[Mismatch]:
-        """A course's mismatch, if any."""
         paths: list[str] = []
         problems = [course.problem] if course.problem else []
         if not course.problem:
@@ -112,6 +109,8 @@ class Judge(Generic[S]):
             yield from _leftovers(self._store, key)
 
     def _is_same_path(self, found: _Path) -> bool:
+        if any(node.is_flow for node in self._app.graph.nodes.values()):
+            return found[-1] == self._path[-1]  # how many results an entry has depends on the crash
         if self._saves_every_step:
             return found == self._path
         known = {(source, step): place for source, step, *place in self._path}

@@ -90,7 +90,6 @@ def a_key(thread: str = "thread", tenant: str = "tenant") -> ThreadKey:
 
 
 def a_run(key: ThreadKey, number: int = 1, **changes: Any) -> RunRecord:
-    """A run record starting at ``number``."""
     record = RunRecord(
         run_id=make_id(number),
         key=key,
@@ -126,7 +125,6 @@ def a_result(seq: int, task: str = "task", payload: bytes = b"result") -> TaskRe
 
 
 def an_entry(seq: int, **changes: Any) -> Entry:
-    """A snapshot at ``seq``, unless changed."""
     entry = Entry(
         seq=seq,
         id=make_id(seq),
@@ -160,7 +158,6 @@ def chain_of(entries: Mapping[int, Entry], seq: int) -> tuple[Entry, ...]:
 
 
 def state_of(entries: Sequence[Entry]) -> bytes:
-    """The state a ``Writer``'s chain rebuilds."""
     return b"".join(entry.payload for entry in entries)
 
 
@@ -231,13 +228,11 @@ class Writer:
         return self.write(store, (DELTA,) * (entries - 1))
 
     def write(self, store: Store, kinds: Sequence[Kind]) -> Writer:
-        """Commit one entry per kind."""
         for kind in kinds:
             self.append(store, kind)
         return self
 
     def keep(self, entry: Entry) -> None:
-        """Note a committed entry."""
         piece = b"%d.%d;" % (self.run.started_at, entry.seq)
         before = self.states[self.head]
         self.head = entry.seq
@@ -276,6 +271,6 @@ class Writer:
 
 
 _PARTS = (
-    *("results", "runs", "failure", "manifest", "thread", "dequeues", "tags", "unless"),
+    *("results", "runs", "failure", "manifest", "thread", "tags", "unless"),
     "consumes",
 )

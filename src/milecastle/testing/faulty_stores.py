@@ -17,8 +17,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores import wrapping
 
-__all__ = ["FailingStore", "Fault", "Part", "TornStore", "Volatile", "WrappedStore"]
-
 Fault = Literal["refused", "unknown", "cut", "dropped"]
 Part = Literal["entries", "results", "runs", "failure", "manifest", "thread", "tags"]
 

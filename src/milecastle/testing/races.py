@@ -113,7 +113,6 @@ def _summed(ledgers: list[Races]) -> Races:
 
 @contextmanager
 def switching_often() -> Generator[None, None, None]:
-    """Make the interpreter switch threads often."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

@@ -70,13 +70,7 @@ class Simulator(Generic[S]):
     ) -> Result[S]:
         """Like ``App.invoke``; ``Crashed`` if a crash was due."""
         walk = self.walk(
-            input,
-            thread,
-            options=options,
-            config=config,
-            answer=answer,
-            answers=answers,
-            file=file,
+            input, thread, options=options, config=config, answer=answer, answers=answers, file=file
         )
         while True:
             try:

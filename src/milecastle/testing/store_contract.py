@@ -39,5 +39,4 @@ class StoreContract(
 
 
 def clauses() -> list[str]:
-    """The contract's clauses: the names of its tests."""
     return sorted(name for name in dir(StoreContract) if name.startswith("test_"))

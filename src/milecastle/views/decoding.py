@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -49,7 +50,6 @@ class Decoded(NamedTuple):
 
 
 def read_chain(store: Store, key: ThreadKey, seq: int) -> Chain:
-    """A checkpoint's chain; it must exist."""
     chain = store.read_state(key, seq)
     if chain is None:
         raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {seq}")
@@ -63,11 +63,7 @@ def decode(
 
     ``keyring`` is called if the thread is encrypted.
     """
-    sealers = keyring() if chain.entries[-1].payload[1] & ENCRYPTED else None
-    if graph is not None:
-        codec = log_codec_for(graph, sealers).for_thread(key)
-    else:
-        codec = LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
+    codec = _codec(key, chain, graph, keyring)
     schema = graph.schema if graph else None
     # The items of one node are only counted. Those of several are decoded, for their names.
     counted = SENDS if len(chain.entries[-1].next) < 2 else None
@@ -84,6 +80,37 @@ def decode(
         return _in_part(chain, codec)
     interrupts = open_interrupts(found.reserved, found.place)
     return Decoded(found.values, {}, interrupts, _tasks(found), waits_at(found.reserved))
+
+
+def _codec(
+    key: ThreadKey, chain: Chain, graph: CompiledGraph | None, keyring: Callable[[], Keyring | None]
+) -> LogCodec:
+    sealers = keyring() if chain.entries[-1].payload[1] & ENCRYPTED else None
+    if graph is not None:
+        return log_codec_for(graph, sealers).for_thread(key)
+    return LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
+
+
+def item_input(
+    key: ThreadKey,
+    chain: Chain,
+    graph: CompiledGraph | None,
+    keyring: Callable[[], Keyring | None],
+    node: str,
+    index: int,
+) -> Mapping[str, Any] | None:
+    """What a fan-out sent to an item of a node, at the checkpoint before its step, or ``None``.
+
+    It is the update that the item sees applied to the state of that checkpoint.
+    """
+    found = restore(chain, _codec(key, chain, graph, keyring), graph.schema if graph else None)
+    sends: list[Any] = found.reserved.get(SENDS) or []
+    sent = (
+        update
+        for name, update in zip(sends[::2], sends[1::2], strict=True)
+        if name == node and update is not None
+    )
+    return next(islice(sent, index, None), None)
 
 
 def _tasks(found: Position) -> Mapping[str, int]:

@@ -275,12 +275,13 @@ class WhyLine(Document, frozen=True):
 
 
 class WhyDocument(Document, frozen=True):
-    """``why``."""
+    """``why``. ``sentence`` says the reasons in one, without the advice."""
 
     tenant: str
     thread: str
     status: str
     reasons: tuple[WhyLine, ...]
+    sentence: str = ""
 
 
 class HistoryDocument(Document, frozen=True):
@@ -745,6 +746,27 @@ class AnswerLine(Document, frozen=True):
     digest: str | None
 
 
+class ReplayLine(Document, frozen=True):
+    """How the code as it is replays a thread: ``same``, ``continues`` or ``differs``.
+
+    ``calls`` counts recorded calls of a flow, or evaluated steps of a graph.
+    """
+
+    thread: str
+    run_id: str
+    verdict: str
+    calls: int
+    detail: str
+
+
+class ReplayDocument(Document, frozen=True):
+    """``replay``: recorded threads, compared with the code as it is."""
+
+    app: str
+    ok: bool
+    threads: tuple[ReplayLine, ...]
+
+
 class AuditDocument(Document, frozen=True):
     """``audit``: the answers of a thread, oldest first."""
 
@@ -761,6 +783,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "submit": SubmitDocument,
     "worker": WorkerDocument,
     "serve": ServeDocument,
+    "mcp": ServeDocument,
     "dev": ServeDocument,
     "demo": DemoDocument,
     "init": InitDocument,
@@ -775,6 +798,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "send": SendDocument,
     "mailbox": MailboxDocument,
     "audit": AuditDocument,
+    "replay": ReplayDocument,
     "tag": TagDocument,
     "ls": LsDocument,
     "runs": RunsDocument,

@@ -11,6 +11,7 @@ import msgspec.structs
 from milecastle.app.results import Result
 from milecastle.app.runs.submission import Handle
 from milecastle.graph.schedules import ScheduleInfo
+from milecastle.model.actor import AnswerRecord
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
@@ -19,6 +20,7 @@ from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.limits import Limit
 from milecastle.support.copying import copied
 from milecastle.views.documents import (
+    AnswerLine,
     CheckpointLine,
     FailureLine,
     HeldLine,
@@ -38,6 +40,23 @@ from milecastle.views.values import plain
 
 def checkpoint_line(known: CheckpointMetadata) -> CheckpointLine:
     return copied(CheckpointLine, known, timestamp=moment(known.timestamp))
+
+
+def answer_line(record: AnswerRecord) -> AnswerLine:
+    by = record.by
+    return AnswerLine(
+        question=record.question,
+        answer=plain(record.answer),
+        by=by.id if by else None,
+        how=by.how if by else None,
+        on_behalf_of=by.on_behalf_of if by else None,
+        reason=by.reason if by else "",
+        time=record.time.isoformat(),
+        timed_out=record.timed_out,
+        seq=record.seq,
+        run_id=record.run_id,
+        digest=record.digest,
+    )
 
 
 def thread_line(info: ThreadInfo) -> ThreadLine:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 import msgspec.structs
 
 from milecastle.app.runs.ownership import why_lost
-from milecastle.app.threads.children import every_thread, own_threads
+from milecastle.app.threads.children import every_thread, is_child, own_threads
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
 from milecastle.model.keys import ThreadKey
@@ -162,17 +162,6 @@ def _is_found(info: ThreadInfo, graph: str | None) -> bool:
     return held and (graph is None or info.graph == graph)
 
 
-def asking_threads(
-    store: Store, tenant: str, *, graph: str | None = None, after: str | None = None
-) -> Iterator[ThreadInfo]:
-    listed = own_threads(store, tenant, status="interrupted", after=after)
-    return (info for info in listed if _asks(info, graph))
-
-
-def _asks(info: ThreadInfo, graph: str | None) -> bool:
-    return info.questions > 0 and (graph is None or info.graph == graph)
-
-
 class InfoPage(NamedTuple):
     """A page of index rows. ``next`` is the next page's ``after``, if any are left."""
 
@@ -198,4 +187,57 @@ def asking_page(
     store: Store, tenant: str, graph: str | None, after: str | None, *, limit: int, most: int
 ) -> InfoPage:
     listed = own_threads(store, tenant, status="interrupted", after=after)
-    return InfoPage(*_cut(listed, lambda one: one if _asks(one, graph) else None, limit, most))
+
+    def asking(info: ThreadInfo) -> ThreadInfo | None:
+        return info if info.questions > 0 and graph in (None, info.graph) else None
+
+    return InfoPage(*_cut(listed, asking, limit, most))
+
+
+class RecentPage(NamedTuple):
+    """Threads, newest change first. ``next`` continues behind the last of ``seen`` threads."""
+
+    lines: tuple[ThreadLine, ...]
+    next: str | None
+    seen: int
+
+
+def recent_page(
+    store: Store,
+    tenant: str,
+    *,
+    status: str | None = None,
+    graph: str | None = None,
+    text: str | None = None,
+    after: str | None = None,
+    limit: int,
+    most: int,
+) -> RecentPage:
+    """A page of threads, newest change first, which looks at ``most`` threads and no more.
+
+    Only the status is found by index; graph, and a text in the name, are looked for.
+    """
+    recorded = cast("RunStatus | None", "running" if status == LOST else status)
+    found: list[ThreadLine] = []
+    seen = 0
+    while len(found) < limit and seen < most:
+        wanted = min(limit - len(found), most - seen)
+        page = store.recent_threads(tenant, status=recorded, limit=wanted, after=after)
+        seen, after = seen + len(page.items), page.after
+        for info in page.items:
+            line = None
+            if not is_child(info.key) and (text is None or text in info.key.thread):
+                line = _matching(store, info, status, graph)
+            found += [] if line is None else [line]
+        if after is None:
+            break
+    return RecentPage(with_tags(store, tenant, found), after, seen)
+
+
+def status_counts(store: Store, tenant: str, most: int) -> dict[RunStatus, int]:
+    """Number of threads of each status that is not an end, counted up to ``most``."""
+    counted: tuple[RunStatus, ...] = ("running", "queued", "interrupted", "failed", "sleeping")
+    return {
+        status: sum(1 for _ in own_threads(store, tenant, status=status, limit=most))
+        for status in counted
+    }

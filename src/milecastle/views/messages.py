@@ -6,8 +6,6 @@ from milecastle.model.message import Message
 from milecastle.views.documents import MessageLine
 from milecastle.views.values import plain
 
-__all__ = ["message_line"]
-
 
 def message_line(message: Message) -> MessageLine:
     return MessageLine(

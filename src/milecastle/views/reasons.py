@@ -9,6 +9,7 @@ from milecastle.app.runs.ownership import why_lost
 from milecastle.app.threads.reading import running_now
 from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
+from milecastle.model.children import joined_children
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
@@ -38,8 +39,17 @@ def why_document(store: Store, key: ThreadKey) -> WhyDocument:
         said = f"{_counted(inputs, 'input')} behind run {info.run_id}"
         lines.append(_line("behind", f"{said}, which is {claimed(info).status}"))
     return WhyDocument(
-        tenant=key.tenant, thread=key.thread, status=claimed(info).status, reasons=tuple(lines)
+        tenant=key.tenant,
+        thread=key.thread,
+        status=claimed(info).status,
+        reasons=tuple(lines),
+        sentence=_sentence(lines),
     )
+
+
+def _sentence(lines: Sequence[WhyLine]) -> str:
+    said = "; ".join(line.text for line in lines)
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
 def _line(code: str, text: str, advice: str = "") -> WhyLine:
@@ -68,8 +78,12 @@ def _of_run(store: Store, info: ThreadInfo, inputs: int) -> Iterator[WhyLine]:
         case "running":
             yield from _running(store, info)
         case _:
-            if info.waiting_topics:
-                topics = " or ".join(quoted(topic) for topic, _ in info.waiting_topics)
+            if children := joined_children(info):
+                said = f"it waits for the end of child {quoted(*children)}"
+                yield _line("joins", said, "ask why of that thread")
+            if len(children) < len(info.waiting_topics):
+                given = (topic for topic, _ in info.waiting_topics if not topic.startswith("__"))
+                topics = " or ".join(map(quoted, given))
                 yield _line("receives", f"it waits for a message of topic {topics}", "send it one")
             if not info.lane and info.wake_at is not None:
                 yield _line("not-due", f"it sleeps until {seconds(moment(info.wake_at))}", "resume")

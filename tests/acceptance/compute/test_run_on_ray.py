@@ -27,7 +27,6 @@ from tests.unit.compute.in_threads import app_on
 ray: Any = pytest.importorskip("ray", reason="Ray is not installed: pip install 'milecastle[ray]'")
 
 pytestmark = [
-    pytest.mark.no_cover,
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("default"),  # of Ray itself
 ]

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,31 @@ def test_a_message_is_part_of_the_transaction(desk: Desk) -> None:
     assert [one.value for one in app.mailbox("new")] == ["hello"]
     assert [one.value for one in app.mailbox("order")] == ["paid"]
     assert desk.orders() == 1
+
+
+def test_a_key_sent_by_two_transactions_at_once_is_one_message(desk: Desk) -> None:
+    """The second waits for the first, then finds its message, and goes on. Was refused as a full
+    mailbox on PostgreSQL.
+    """
+    if desk.kind == "sqlite":
+        pytest.skip("one writer at a time")
+    app = desk.app()
+    app.submit(start(), KEY)
+    with closing(desk.connect()) as mine, closing(desk.connect()) as other:
+        first = app.send(KEY, "x", "late", key="k", connection=mine)
+        pid = other.info.backend_pid
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(app.send, KEY, "x", "late", key="k", connection=other)
+            with closing(desk.connect(autocommit=True)) as watching:
+                query = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
+                while watching.execute(query, [pid]).fetchone() != ("Lock",):
+                    assert not sending.done()
+            mine.commit()
+            second = sending.result(30)
+        other.execute("INSERT INTO orders VALUES ('b')")
+        other.commit()
+    assert (second.number, second.reused) == (first.number, True)
+    assert len(app.mailbox(KEY)) == desk.orders() == 1
 
 
 def test_a_refused_submit_leaves_the_transaction_usable(desk: Desk) -> None:

@@ -57,6 +57,12 @@ def test_a_thread_that_waits_for_its_time(app: App[State]) -> None:
     assert "it is not due until 2" in _why(app)["not-due"]
 
 
+def test_the_reasons_are_one_sentence(app: App[State]) -> None:
+    app.invoke({"n": 42}, "t")
+    found = why_document(app.store, ThreadKey("default", "t"))
+    assert found.sentence == "It waits for an answer."
+
+
 def test_a_thread_without_a_worker_or_with_one_of_another_version(app: App[State]) -> None:
     app.submit({"n": 1}, "t")
     assert _why(app) == {"no-worker": "no worker serves graph 'work'"}
@@ -86,6 +92,21 @@ def test_a_thread_that_waits_for_a_message(store: Store) -> None:
     assert _why(app)["receives"] == "it waits for a message of topic 'paid'"
     app.send("t", 5, "paid")
     assert [*_why(app)] == ["receives", "no-worker"]
+
+
+def test_a_thread_that_waits_for_a_child(store: Store, app: App[State]) -> None:
+    """Was broken: it told to send a message of a topic that is reserved."""
+
+    def join(state: State, ctx: Context) -> dict[str, Any]:
+        return {"n": ctx.join(ctx.spawn(app, {"n": 1}, "child")).state["n"]}
+
+    graph = StateGraph(State, name="parent")
+    graph.add_node("join", join)
+    graph.add_edges(START, "join", END)
+    parent = graph.compile(store=store)
+    parent.submit({"n": 1}, "t")
+    asyncio.run(Worker([parent]).run_until_idle())
+    assert _why(parent) == {"joins": "it waits for the end of child 'child'"}
 
 
 def test_a_thread_that_is_paused_or_at_a_limit(app: App[State]) -> None:

@@ -37,10 +37,13 @@ from milecastle.app.upkeep.copying import copy_threads
 from milecastle.app.upkeep.removing import delete_thread, remove_thread
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.engine.assignment import Assignment
+from milecastle.model.checkpoint import DELTA, SNAPSHOT
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
+from milecastle.testing.contract_claims import a_line, queued
+from milecastle.testing.contract_inputs import enqueued
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, work
 
 KEY = ThreadKey("default", "t")
@@ -162,12 +165,12 @@ def test_an_input_that_waits_between_runs_is_cancelled(store: Store) -> None:
     """
     app = line(store, ("a", note("a")))
     _between_runs(app, "2", "3")
-    second, third = (one.run_id for one in waiting_inputs(store, KEY))
+    second, third = (one.mark for one in waiting_inputs(store, KEY))
     assert app.cancel("t")
     found = store.run(KEY, second)
     assert found is not None
     assert (found.status, found.ended_at is None) == ("cancelled", False)
-    assert [one.run_id for one in waiting_inputs(store, KEY)] == [third]
+    assert [one.mark for one in waiting_inputs(store, KEY)] == [third]
     assert app.state("t").status == "completed"
     work(app)
     assert app.state("t").state["log"] == ["1", "a", "3", "a"]
@@ -282,7 +285,7 @@ def test_waiting_for_a_thread_includes_its_queue(store: Store) -> None:
 def test_inputs_that_meet_the_end_of_a_run_are_not_lost(store: Store) -> None:
     """Several submitters against two workers: every input runs once, those of one in its order.
 
-    Fails on each store if ``enqueue`` does not wake a thread that has just become free, and if a
+    Fails on each store if ``send`` does not wake a thread that has just become free, and if a
     run that ends does not see an input that was enqueued just before.
     """
 
@@ -391,31 +394,54 @@ def test_a_later_copy_removes_the_inputs_that_were_started(store: Store) -> None
     own = beside.submit(told("own"), "t", if_busy="queue")
     work(app)
     copy_threads(source, store, "default")
-    assert [one.run_id for one in waiting_inputs(store, KEY)] == [own.run_id]
+    assert [one.mark for one in waiting_inputs(store, KEY)] == [own.run_id]
     work(beside)
     assert beside.state("t").state["log"] == ["1", "a", "2", "a", "own", "a"]
 
 
-def test_a_copy_that_is_deleted_while_its_inputs_are_removed(
+@pytest.mark.requirement("F1", api="copy_threads")
+def test_a_later_copy_of_a_pruned_thread_removes_the_inputs_that_were_started(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails if the input is removed without a line: that is refused as an invalid batch."""
+    """The copy before died after its entries. Fails if only the consumed messages that the source
+    remembers are removed.
+    """
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
     source = MemoryStore()
-    app = line(source, ("a", note("a")))
-    app.submit(told("1"), "t")
-    app.submit(told("2"), "t", if_busy="queue")
+    writer = queued(source, "t", tenant="default")
+    run = enqueued(source, writer, 2)
     copy_threads(source, store, "default")
-    work(app)
-    inputs = cast("ClaimStore", store).inputs
+    assert len(waiting_inputs(store, KEY)) == 1
+    started = msgspec.structs.replace(run, status="running")
+    writer.append(source, SNAPSHOT, thread=a_line(writer), runs=(started,), consumes=(1,))
+    writer.write(source, (SNAPSHOT, DELTA))
+    with monkeypatch.context() as patch:
+        patch.setattr("milecastle.app.upkeep.copying._Copy._copy_messages", dies)
+        with pytest.raises(KeyboardInterrupt):
+            copy_threads(source, store, "default")
+    assert len(waiting_inputs(store, KEY)) == 1
+    writer.prune(source, 3)
+    assert source.mailbox.marks(KEY).consumed == ()
+    copy_threads(source, store, "default")
+    assert not waiting_inputs(store, KEY)
+    assert store.runs(KEY) == source.runs(KEY)
 
-    def deleted_after(key: ThreadKey, *, limit: int | None = None) -> Any:
-        found = inputs(key, limit=limit)
-        store.delete(key)
-        return found
 
-    monkeypatch.setattr(store, "inputs", deleted_after)
+@pytest.mark.requirement("F1", api="copy_threads")
+def test_a_copy_does_not_replace_an_input_that_only_the_target_has(store: Store) -> None:
+    """Both were acknowledged, under one number. Fails if numbers alone are compared."""
+    source = MemoryStore()
+    app, beside = line(source, ("a", note("a"))), line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    copy_threads(source, store, "default")
+    own = beside.submit(told("own"), "t", if_busy="queue")
+    app.submit(told("2"), "t", if_busy="queue")
     with pytest.raises(Conflict):
         copy_threads(source, store, "default")
+    assert [one.mark for one in waiting_inputs(store, KEY)] == [own.run_id]
 
 
 @pytest.mark.requirement("F1", api="App.submit")
@@ -439,8 +465,8 @@ def test_an_input_that_is_enqueued_while_its_thread_is_copied(
     monkeypatch.setattr(source, "runs", enqueued_then)
     copy_threads(source, copy, "default")
     copy_threads(source, copy, "default")
-    assert [one.run_id for one in copy.inputs(KEY)] == [one.run_id for one in source.inputs(KEY)]
-    assert len(copy.inputs(KEY)) == 1
+    assert waiting_inputs(copy, KEY) == waiting_inputs(source, KEY)
+    assert len(waiting_inputs(copy, KEY)) == 1
 
 
 @pytest.mark.requirement("F1", api="App.submit")
@@ -566,7 +592,7 @@ def test_a_refused_deletion_says_that_inputs_wait(
         return ()
 
     monkeypatch.setattr(removing, "waiting_inputs", no_inputs)  # it comes after the look
-    with pytest.raises(Conflict, match=r"inputs wait .* take_over=True, which discards them"):
+    with pytest.raises(Conflict, match=r"an input waits .* take_over=True, which discards both"):
         app.delete("t")
     assert len(waiting_inputs(store, KEY)) == 1
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from threading import Event, Thread
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -21,6 +22,7 @@ from milecastle import (
     append,
     inbox,
 )
+from milecastle.errors import Unavailable
 from tests.acceptance.fleet.working import work
 from tests.acceptance.running import Runner
 
@@ -158,6 +160,72 @@ def test_async_senders_are_all_answered(store: Store) -> None:
 def test_an_inbox_has_a_valid_topic() -> None:
     with pytest.raises(InvalidRequest, match="a topic"):
         inbox("__user")
+
+
+def unread_fails(store: Store, times: int = 1) -> Any:
+    """Let the next reads of mailboxes fail, as if the store could not be reached."""
+    mailbox = type(store.mailbox)
+    honest, left = cast("Any", mailbox).unread, [Unavailable("on purpose")] * times
+
+    def unread(self: Any, *given: Any, **named: Any) -> Any:
+        if left:
+            raise left.pop()
+        return honest(self, *given, **named)
+
+    return patch.object(mailbox, "unread", unread)
+
+
+def test_an_inbox_that_cannot_be_read_does_not_end_the_run(store: Store) -> None:
+    """Was recorded as a failed run, which nothing retries: a schedule lost its tick. Fails if the
+    run records a failure when the store cannot be reached.
+    """
+    app = chatting(store)
+    app.submit(said("hello"), "t")
+    with unread_fails(store):
+        work(app)
+    work(app)
+    assert app.state("t").state["answered"] == ["hello"]
+    assert [one.status for one in store.runs(KEY)] == ["completed"]
+
+
+def test_a_first_input_without_its_inbox_leaves_no_trace(store: Store, run: Runner) -> None:
+    """Was listed as failed, while ``state`` and ``retry`` said that there is no such thread."""
+    app = chatting(store)
+    with unread_fails(store), pytest.raises(Unavailable):
+        run.invoke(app, said("hello"), "t")
+    assert [one.key for one in app.threads()] == []
+    assert run.invoke(app, said("hello"), "t").state["answered"] == ["hello"]
+
+
+def test_an_input_whose_messages_are_refused_is_stored_and_can_be_retried(store: Store) -> None:
+    """Was a failed run without an entry: the thread stayed completed and due, and workers started
+    a new run for the same message without end. Fails if the error is raised before the input is
+    stored.
+    """
+
+    def strict(known: list[str], new: list[str]) -> list[str]:
+        if "bad" in new:
+            raise ValueError("refused")
+        return known + new
+
+    class Box(TypedDict):
+        said: Annotated[list[str], strict, inbox("user")]
+        log: Annotated[list[str], append]
+
+    graph: StateGraph[Box] = StateGraph(Box, name="box")
+    graph.add_node("only", lambda state: {"log": ["ran"]})
+    graph.add_edges(START, "only", END)
+    app = graph.compile(store=store)
+    app.submit({"said": ["first"], "log": []}, "t")
+    work(app)
+    app.send("t", "bad", "user")
+    work(app)
+    assert (app.state("t").status, app.state("t").next) == ("failed", ("only",))
+    assert [one.status for one in store.runs(KEY)] == ["failed", "completed"]
+    app.discard("t", app.mailbox("t")[0].number)
+    app.retry("t")
+    work(app)
+    assert app.state("t").state == {"said": ["first"], "log": ["ran", "ran"]}
 
 
 def test_a_message_that_its_reducer_refuses_stays_unread(store: Store, run: Runner) -> None:

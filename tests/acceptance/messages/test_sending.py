@@ -13,6 +13,7 @@ from milecastle import (
     END,
     START,
     App,
+    Context,
     InvalidRequest,
     Keyring,
     StateGraph,
@@ -21,12 +22,13 @@ from milecastle import (
     UnserializableState,
     interrupt,
 )
-from milecastle.errors import EncryptionError
+from milecastle.errors import Corrupted, EncryptionError
 from milecastle.model.message import MAX_MESSAGE_BYTES
 from milecastle.model.run import RunRecord
 from milecastle.ports.mailbox import Mailbox
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.wrapping import ForwardingStore
 from tests.acceptance.running import Runner
 
 KEY = ThreadKey("default", "t")
@@ -229,11 +231,43 @@ def test_encrypted_messages_open_in_their_thread_and_topic_only(store: Store) ->
             app.mailbox(thread, topic)
 
 
-def test_a_store_without_mailboxes_refuses_messages(tmp_path: Path) -> None:
-    app = asking(JsonlStore(tmp_path / "log"))
+class NoMailboxes(ForwardingStore):
+    @property
+    def mailbox(self) -> None:
+        return None
+
+
+def test_a_store_without_mailboxes_refuses_messages() -> None:
+    app = asking(NoMailboxes(MemoryStore()))
     app.invoke({"n": 0}, "t")
-    with pytest.raises(InvalidRequest, match="JsonlStore has none"):
+    with pytest.raises(InvalidRequest, match="NoMailboxes has none"):
         app.send("t", 1)
-    with pytest.raises(InvalidRequest, match="JsonlStore has none"):
+    with pytest.raises(InvalidRequest, match="NoMailboxes has none"):
         app.mailbox("t")
-    app.store.close()
+
+
+def test_a_thread_in_a_file_receives_messages(tmp_path: Path) -> None:
+    """It has no workers: a caller resumes it. Fails if a line of messages is not read again."""
+
+    def receives(state: Trip, ctx: Context) -> dict[str, Any]:
+        return {"n": ctx.receive("go", int)}
+
+    def built() -> App[Trip]:
+        graph: StateGraph[Trip] = StateGraph(Trip, name="trip")
+        graph.add_node("ask", receives)
+        graph.add_edges(START, "ask", END)
+        return graph.compile(store=JsonlStore(tmp_path / "log"))
+
+    app, other = built(), built()
+    assert app.invoke({"n": 0}, "t").status == "sleeping"
+    assert other.send("t", 1, "no", key="k").number == 1
+    assert other.send("t", 7, "go").number == 2
+    assert app.send("t", 1, "no", key="k").reused
+    assert app.resume("t").state["n"] == 7
+    assert [message.topic for message in other.mailbox("t")] == ["no"]
+    assert app.store.maintenance is not None
+    assert [one.findings for one in app.store.maintenance.verify("default")] == [()]
+    log = next((tmp_path / "log").rglob("*.jsonl"))
+    log.write_bytes(log.read_bytes().replace(b'"topic":"no"', b'"topic":"on"'))
+    with pytest.raises(Corrupted):
+        built().mailbox("t")

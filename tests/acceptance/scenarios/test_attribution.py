@@ -81,3 +81,24 @@ def test_answer_to_a_question_that_changed_since_it_was_shown_is_refused(
     assert app.answers("t") == []
     call.resume(app, answer="yes", by=Actor("ann", shown=found.digest))
     assert len(app.answers("t")) == 1
+
+
+class OldCase(Case, total=False):
+    extra: int
+
+
+def test_an_answer_given_while_a_graph_change_is_accepted_is_listed(
+    call: Caller, store: Store
+) -> None:
+    """Its entry is an update. Fails if only entries of answers are read."""
+    graph: StateGraph[OldCase] = StateGraph(OldCase, name="asking")
+    graph.add_node("node", lambda state: {"log": [interrupt("ship?", answer=str)]})
+    graph.add_edges(START, "node", END)
+    (found,) = call.invoke(graph.compile(store=store), {"extra": 1}).interrupts
+    app = asking(store, ManualClock())
+    app.resume("t", "yes", by="ann", accept_changes=True)
+    (first,) = app.answers("t")
+    assert (first.question, first.answer, first.by) == (found.id, "yes", Actor("ann", "asserted"))
+    (second,) = app.state("t").interrupts
+    app.resume("t", "sure", question=second.id)
+    assert [one.answer for one in app.answers("t")] == ["yes", "sure"]

@@ -59,6 +59,8 @@ class Process:
     ``disturbed_at`` is when something last happened to it that excuses the loss of its threads.
     """
 
+    connects: type[Connection]
+
     def __init__(self, course: Course, name: str, *, said: Any = None) -> None:
         random = course.random
         self.course = course
@@ -71,7 +73,7 @@ class Process:
         self.writer = Writer(said, {}, set())
         ahead = random.choice((0.0, 0.0, random.uniform(-20, 20)))
         self.clock = ProcessClock(course, ahead, random.choice((0.0, 0.0, -0.01, 0.01)))
-        self.connection = cast("ClaimStore", Connection(self))
+        self.connection = cast("ClaimStore", self.connects(self))
         self.loop = VirtualLoop(course.timeline, self)
 
     @property
@@ -99,12 +101,12 @@ class Process:
     def stop(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT later."""
         self.stopped_until = self.now + round(seconds * SECOND)
-        self.disturbed_at = self.stopped_until
+        self.disturbed_at = max(self.disturbed_at, self.stopped_until)
 
     def cut_off(self, seconds: float) -> None:
         """It cannot reach the store for a while."""
         self.cut_until = self.now + round(seconds * SECOND)
-        self.disturbed_at = self.cut_until
+        self.disturbed_at = max(self.disturbed_at, self.cut_until)
 
 
 def _passing(name: str) -> Callable[..., Any]:
@@ -222,6 +224,9 @@ class Connection(Capabilities):
             process.die()
         if process.is_dead:
             raise Dead
+
+
+Process.connects = Connection
 
 
 def _brief(given: tuple[Any, ...]) -> str:

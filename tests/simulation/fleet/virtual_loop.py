@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from tests.simulation.fleet.timeline import SECOND, Actor, Timeline
 
-__all__ = ["Dead", "VirtualLoop", "current_actor", "simulated_thread"]
+__all__ = ["Dead", "VirtualLoop", "current_actor", "is_held_up", "simulated_thread"]
 
 _LAST_TURNS = 500
 _threads = count(1)
@@ -36,6 +36,11 @@ def simulated_thread() -> int:
 def current_actor() -> Any:
     """The process that runs now."""
     return _current[-1][1]
+
+
+def is_held_up(actor: Actor) -> bool:
+    """Whether a call of the process has begun, and what runs now happens inside of it."""
+    return any(each is actor for _, each in _current)
 
 
 class VirtualLoop:

@@ -7,6 +7,7 @@ import pytest
 from milecastle import InvalidRequest, ThreadKey
 from milecastle.app.runs.cancelling import count_lost, hold_lost, reject_input
 from milecastle.app.threads.log import log_codec_for
+from milecastle.ports.claims import waiting_inputs
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock
 from tests.acceptance.fleet.working import line, note, start, work
@@ -48,7 +49,7 @@ def test_input_for_a_free_thread_does_not_wait(key: str | None) -> None:
     work(app)
     second = app.submit({"n": 5}, "t", key=key, if_busy="queue")
     assert second.run_id != first.run_id
-    assert not list(store.inputs(KEY))
+    assert not waiting_inputs(store, KEY)
     assert app.submit(start(), "t", key="order-1", if_busy="queue").run_id == first.run_id
     work(app)
     assert app.state("t").state["n"] == 6

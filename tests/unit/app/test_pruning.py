@@ -22,6 +22,7 @@ from milecastle.app.threads.pruning import prune_thread
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
 from milecastle.ports.store import Chain
 from milecastle.stores.memory import MemoryStore
+from tests.acceptance.fleet.working import work
 
 KEY = ThreadKey("default", "t")
 
@@ -107,6 +108,41 @@ def test_thread_deleted_before_its_history_is_read_has_nothing_to_prune() -> Non
     store = Deleting()
     codec = log_codec_for(thread_of(20, store).graph)
     assert prune_thread(store, codec, KEY, keep_last=3) == 0
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_pruning_keeps_where_an_input_that_waits_starts(when: str) -> None:
+    """It starts from before the cancelled one. Was pruned, and then no input ever started. Fails if
+    the cut does not look at the inputs that wait (before the cancellation, or after it).
+    """
+
+    def ask(state: State) -> dict[str, Any]:
+        return {"log": [interrupt("well?", answer=str)]} if state["n"] == 0 else {"n": 7}
+
+    def step(state: State) -> dict[str, Any]:
+        return {"n": state["n"]}
+
+    store = Rolling()
+    graph: StateGraph[State] = StateGraph(State)
+    names = [f"step{number}" for number in range(8)]
+    for name in names:
+        graph.add_node(name, step)
+    graph.add_node("ask", ask)
+    graph.add_edges(START, *names, "ask", END)
+    app = graph.compile(store=store)
+    app.submit({"n": 1, "log": []}, "t")
+    work(app)
+    app.submit({"n": 0}, "t")
+    work(app)
+    app.submit({"n": 3}, "t", if_busy="queue")
+    codec = log_codec_for(app.graph)
+    if when == "before":
+        prune_thread(store, codec, KEY, keep_last=1)
+    app.cancel("t")
+    if when == "after":
+        prune_thread(store, codec, KEY, keep_last=1)
+    work(app)
+    assert (app.state("t").status, app.state("t").state["n"]) == ("completed", 7)
 
 
 def test_repeated_input_finds_its_run_when_only_later_updates_are_left() -> None:

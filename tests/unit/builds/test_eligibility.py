@@ -10,7 +10,6 @@ import pytest
 
 from milecastle.builds.plan import (
     Candidate,
-    GraphFit,
     ResumeFacts,
     Rule,
     find_previous,
@@ -31,7 +30,7 @@ BREACHES: dict[Rule, dict[str, Any]] = {
     "previous": {"previous": None},
     "failed": {"failure": None},
     "resumable": {"failure": a_failure(failure_class="graph")},
-    "graph": {"fit": "different", "differences": ("node 'train' removed",)},
+    "graph": {"same_graph": False},
     "retry": {"retry_count": 5},
     "upstream": {"invalid": {"fetch": "input 'a.csv' changed"}},
 }
@@ -108,26 +107,6 @@ def test_a_run_that_ended_well_is_not_resumed() -> None:
 def test_the_class_of_the_failure_decides(failure_class: Any, resumable: bool) -> None:
     facts = msgspec.structs.replace(IN_ORDER, failure=a_failure(failure_class=failure_class))
     assert bool(judge(facts)) is resumable
-
-
-@pytest.mark.parametrize(
-    ("fit", "exact", "fits"),
-    [
-        ("equal", False, True),
-        ("equal", True, True),
-        ("additions", False, True),
-        ("additions", True, False),
-        ("migrated", False, True),
-        ("migrated", True, False),
-        ("different", False, False),
-        ("different", True, False),
-    ],
-)
-def test_additions_and_migrations_fit_unless_equality_is_asked_for(
-    fit: GraphFit, exact: bool, fits: bool
-) -> None:
-    facts = msgspec.structs.replace(IN_ORDER, fit=fit, exact=exact)
-    assert bool(judge(facts)) is fits
 
 
 @pytest.mark.parametrize(("count", "right"), [(2, False), (3, True), (4, False), (0, False)])

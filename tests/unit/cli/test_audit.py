@@ -63,3 +63,14 @@ def test_answers_are_listed_with_who_gave_them(desk: Desk, monkeypatch: pytest.M
     assert '"yes"' in two
     assert "timed out" in three
     app.close()
+
+
+def test_answer_on_the_command_line_says_who_gives_it(desk: Desk) -> None:
+    """Tried: the reason not passed on; a reason of nobody stored without a name."""
+    desk.write("asking.py", ASKING)
+    desk.call("run", "asking", "--thread", "b", "--input", "{}", code=3)
+    to = ("--app", "asking")
+    assert "add --by" in desk.err("answer", "b", "yes", "--reason", "why", *to, code=2)
+    desk.call("answer", "b", "yes", "--by", "ann", "--reason", "stock checked", *to, code=3)
+    (found,) = desk.document("audit", "b", *to).answers
+    assert (found.by, found.how, found.reason) == ("ann", "asserted", "stock checked")

@@ -30,6 +30,21 @@ def test_the_project_passes_its_own_tests(desk: Desk) -> None:
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_agent_is_written_out_as_a_graph(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if its edited arguments are not passed on, or if a crash changes what is said."""
+    files = {"desk.py", "test_desk.py", "pyproject.toml"}
+    assert set(desk.document("init", "--agent", "new").files) == names_in(Path("new")) == files
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        command, cwd="new", capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    monkeypatch.chdir("new")
+    asked = '{"messages": [{"role": "user", "content": "My lamp arrived broken."}]}'
+    desk.out("run", "--thread", "t-1", "--input", asked, code=3)
+    assert desk.document("show", "t-1").status == "interrupted"
+
+
 def test_what_init_prints_can_be_pasted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the project name its graph and its store."""
     assert "\n  cd 'a b'\n" in desk.out("init", "a b")

@@ -165,7 +165,7 @@ LOOKING = {
 RUNNING = {
     *("build", "plan", "check", "run", "resume", "answer", "fork", "update"),
     *("submit", "worker", "retry", "schedules", "serve", "dev", "send", "mailbox"),
-    *("demo", "audit"),
+    *("demo", "audit", "replay", "mcp"),
 }
 """Verbs that need the graph's code for what they do; ``demo`` runs its own only."""
 

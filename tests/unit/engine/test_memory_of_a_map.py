@@ -7,8 +7,6 @@ from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-import pytest
-
 from milecastle import END, START, StateGraph
 from tests.unit.compute.in_threads import app_here, app_on, pool_of
 
@@ -16,6 +14,8 @@ FEW, MANY = 500, 3_000
 MOST_BYTES = 900
 """For an item whose task is named, sent, ended and applied: its input and its update, each a dict
 of 184 bytes, are part of it."""
+MOST_BYTES_ELSEWHERE = 1_000
+"""The same, and its share of the items that are on their way: more of them on a busy machine."""
 
 
 class Total(TypedDict, total=False):
@@ -60,20 +60,17 @@ def bytes_per_item(app: Any) -> float:
     return (peaks[2] - peaks[1]) / (MANY - FEW)
 
 
-@pytest.mark.no_cover
 def test_item_of_a_map_takes_little_memory(tmp_path: Path) -> None:
     """Fails if updates are copied before they are applied and a set names the tasks: 1,147."""
     found = bytes_per_item(app_here(here, store=f"sqlite:///{tmp_path}/map.db"))
     assert found < MOST_BYTES
 
 
-@pytest.mark.no_cover
 def test_item_that_runs_elsewhere_takes_no_more(tmp_path: Path) -> None:
     """Fails if the attempts of items that have ended are remembered: 1,568 bytes."""
     found: list[float] = []
     with pool_of() as (pool, _):
-        while len(found) < 3 and min(found, default=MOST_BYTES) >= MOST_BYTES:
-            # items on their way count too, and a busy machine has more of them
+        while len(found) < 3 and not any(each < MOST_BYTES_ELSEWHERE for each in found):
             store = f"sqlite:///{tmp_path}/map{len(found)}.db"
             found.append(bytes_per_item(app_on(pool, elsewhere, store=store)))
-    assert min(found) < MOST_BYTES
+    assert min(found) < MOST_BYTES_ELSEWHERE

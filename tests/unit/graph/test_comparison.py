@@ -260,7 +260,6 @@ def test_a_thread_that_ended_is_touched_by_its_state_alone() -> None:
     assert refused(CHAIN, manifest("^x$")) == []
 
 
-@pytest.mark.no_cover  # it measures
 def test_large_manifests_are_compared_at_once() -> None:
     def chain(prefix: str, every: int = 1) -> Manifest:
         names = [START, *(f"{prefix}{number}" for number in range(0, 2_000, every)), END]

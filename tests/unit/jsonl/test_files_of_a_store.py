@@ -58,7 +58,7 @@ def test_each_line_is_json_with_seq_time_and_checkpoint(store: JsonlStore) -> No
     payload = seal(msgspec.msgpack.encode([0, "topic", "walls"]))
     store.commit(Batch(key=a_key(), head=0, entries=(an_entry(1, payload=payload),)))
     header, line = lines_of(store, a_key())
-    assert (header["format"], header["tenant"], header["thread"]) == (4, "tenant", "thread")
+    assert (header["format"], header["tenant"], header["thread"]) == (5, "tenant", "thread")
     assert (line["seq"], line["created_at"]) == (1, "2023-11-14T22:13:20.000001Z")
     assert line["checkpoint"]["state"] == {"topic": "walls"}
     assert line["checkpoint"]["kind"] == "snapshot"
@@ -119,10 +119,10 @@ def test_a_copy_made_by_hand_is_not_listed(store: JsonlStore) -> None:
 def test_a_newer_format_is_refused(store: JsonlStore) -> None:
     path = store.path_of(a_key())
     path.parent.mkdir(parents=True)
-    path.write_bytes(frame(b'{"format":5,"who":"knows"}', ROOT_CHECK)[0])
+    path.write_bytes(frame(b'{"format":6,"who":"knows"}', ROOT_CHECK)[0])
     with pytest.raises(FormatTooNew) as caught:
         store.read(a_key())
-    assert caught.value.found == 5
+    assert caught.value.found == 6
     with pytest.raises(FormatTooNew):
         store.threads("tenant")
 

@@ -16,7 +16,8 @@ import pytest
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import ClaimStore
+from milecastle.ports.claims import ClaimStore, waiting_inputs
+from milecastle.ports.mailbox import INPUTS, NewRun
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import SharedObjects, SweepReport, offload, sweep
@@ -27,7 +28,7 @@ from milecastle.stores.offloading.objects import object_path, pins_of, root_of
 from milecastle.stores.offloading.payloads import ObjectReference, references
 from milecastle.stores.offloading.store import OffloadingStore
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.testing.contract_mailbox import running
+from milecastle.testing.contract_mailbox import mailbox_of, running
 from milecastle.testing.entries import a_key, a_result, a_run, an_entry
 
 KEY = a_key()
@@ -131,12 +132,13 @@ def test_objects_of_results_and_waiting_inputs_stay(store: OffloadingStore, hour
         Batch(key=KEY, head=0, entries=(an_entry(1, next=("a",)),), runs=(run,), thread=line)
     )
     store.commit(Batch(key=KEY, head=1, results=(a_result(1, payload=VALUE),)))
-    store.enqueue(a_run(KEY, 2, status="queued"), "mark", VALUE + b"input")
+    new = NewRun(record=a_run(KEY, 2, status="queued"))
+    mailbox_of(store).send(KEY, INPUTS, "mark", VALUE + b"input", run=new)
     for _ in range(4):
         hour.passes()
         assert swept(store) == nothing_but(named=2)
     assert store.results(KEY)[0].payload == VALUE
-    assert store.inputs(KEY)[0].payload == VALUE + b"input"
+    assert waiting_inputs(store, KEY)[0].payload == VALUE + b"input"
 
 
 def test_objects_of_unread_messages_stay(store: OffloadingStore, hour: Hour) -> None:
@@ -410,9 +412,10 @@ def test_input_that_took_too_long_does_not_wait(
     store.commit(Batch(key=KEY, head=0, entries=(an_entry(1),), runs=(run,), thread=line))
     times = iter([0.0, 26.0])
     monkeypatch.setattr(store_module, "monotonic", lambda: next(times))
+    new = NewRun(record=a_run(KEY, 2, status="queued"))
     with pytest.raises(Unavailable, match="longer than 25 seconds"):
-        store.enqueue(a_run(KEY, 2, status="queued"), "mark", VALUE)
-    assert store.inputs(KEY) == []
+        mailbox_of(store).send(KEY, INPUTS, "mark", VALUE, run=new)
+    assert waiting_inputs(store, KEY) == []
 
 
 def test_batch_that_waited_for_its_group_is_refused(

@@ -104,7 +104,7 @@ def test_file_is_named_by_results_and_inputs(
     store: OffloadingStore, hour: Hour, path: Path
 ) -> None:
     file = files_of(store).store(path)
-    small = store.offloaded_input(KEY, naming(file))
+    small = store.offloaded_message(KEY, naming(file))
     assert small == naming(file)
     assert len(paths(store, "threads/")) == 1
 
@@ -325,7 +325,7 @@ def test_input_with_a_file_that_took_too_long_is_refused(
     times = iter([0.0, 26.0])
     monkeypatch.setattr(store_module, "monotonic", lambda: next(times))
     with pytest.raises(Unavailable, match="longer than 25 seconds"):
-        store.offloaded_input(KEY, naming(file))
+        store.offloaded_message(KEY, naming(file))
 
 
 def test_files_are_found_from_their_place(tmp_path: Path, path: Path) -> None:

@@ -17,10 +17,14 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 class Element:
-    """An element that was read: its name, its attributes, and the text inside."""
+    """An element that was read: its name, its attributes, and the text inside.
+
+    ``own`` is the text without that of small lines below it.
+    """
 
     def __init__(self, name: str, attributes: dict[str, str]) -> None:
-        self.name, self.attributes, self.text = name, attributes, ""
+        self.name, self.attributes, self.text, self.own = name, attributes, "", ""
+        self.form: Element | None = None
 
     def get(self, name: str) -> str:
         return self.attributes.get(name, "")
@@ -41,6 +45,7 @@ class Document(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         element = Element(tag, {name: value or "" for name, value in attrs})
         assert len(element.attributes) == len(attrs), f"an attribute of {tag} is given twice"
+        element.form = next((one for one in self._open if one.name == "form"), None)
         self.elements.append(element)
         if tag not in VOID:
             self._open.append(element)
@@ -49,8 +54,11 @@ class Document(HTMLParser):
         assert self._open.pop().name == tag
 
     def handle_data(self, data: str) -> None:
-        for element in self._open:
+        is_small = False
+        for element in reversed(self._open):
             element.text += data
+            element.own += "" if is_small else data
+            is_small = is_small or element.get("class").split(" ")[0] == "sub"
 
     def all(self, tag: str, /, **wanted: str) -> list[Element]:
         return [
@@ -64,7 +72,29 @@ class Document(HTMLParser):
         return found
 
     def texts(self, name: str) -> list[str]:
-        return [one.text.strip() for one in self.all(name)]
+        return [one.own.strip() for one in self.all(name)]
+
+    def sent(self, action: str) -> dict[str, str]:
+        """The hidden fields of the form, or of the one with a button, that is sent there."""
+        (form,) = {
+            *self.all("form", action=action),
+            *(one.form for one in self.all("button", formaction=action)),
+        }
+        hidden = [one for one in self.all("input", type="hidden") if one.form is form]
+        return {one.get("name"): one.get("value") for one in hidden}
+
+    def commands(self) -> list[str]:
+        """The commands of the page, the main one first."""
+        others = self.all("pre", id="commands")
+        return (
+            [self.one("code", id="command").text, *others[0].text.split("\n")]
+            if others
+            else [self.one("code", id="command").text]
+        )
+
+    def statuses(self) -> list[str]:
+        """The statuses that are shown as pills."""
+        return [one.get("data-status") for one in self.all("span") if one.get("data-status")]
 
     def _check(self) -> None:
         """Nothing inline, unique ids, every field with a label."""

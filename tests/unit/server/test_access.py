@@ -106,7 +106,7 @@ def test_start_url_is_exchanged_for_a_cookie(api: Api) -> None:
     """Fails if the cookie is the token, can be read by scripts, or is sent from other sites."""
     response = api.ask("GET", f"/?token={'start' * 10}", token=None)
     assert response.status_code == 303
-    assert response.headers["location"] == "/threads"
+    assert response.headers["location"] == "/overview"
     cookie = response.headers["set-cookie"]
     assert cookie.startswith("milecastle-8321=")
     assert "HttpOnly" in cookie

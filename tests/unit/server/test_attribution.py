@@ -155,3 +155,20 @@ def test_digest_of_a_hidden_question_is_hidden(api: Api) -> None:
     hidden.append("question")
     (shown,) = api.ask("GET", "/v1/threads/t").json()["questions"]
     assert shown["digest"] is None
+
+
+def test_answers_are_listed_with_who_gave_them(api: Api, question: str) -> None:
+    """Tried: ``after`` ignored; the reason and the digest past the hook."""
+    (asked,) = api.app.state("t").interrupts
+    body = {"answers": {question: True}, "reason": "checked"}
+    api.ask("POST", PATH, token=ANN, json=body)
+    (line,) = api.ask("GET", PATH, token=ANN).json()["answers"]
+    assert (line["answer"], line["by"], line["how"]) == (True, "ann", "authenticated")
+    assert (line["reason"], line["digest"]) == ("checked", asked.digest)
+    later = api.ask("GET", f"{PATH}?after={line['seq']}", token=ANN)
+    assert later.json()["answers"] == []
+    assert api.ask("GET", "/v1/threads/none/answers", token=ANN).status_code == 404
+    api.serve(api.app, redact=lambda place, value: f"hidden {place}")
+    (line,) = api.ask("GET", PATH).json()["answers"]
+    assert (line["answer"], line["reason"]) == ("hidden answer", "hidden reason")
+    assert (line["by"], line["digest"]) == ("ann", None)

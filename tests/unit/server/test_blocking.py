@@ -32,7 +32,6 @@ from tests.unit.server.calling import ADDRESS, Api, token_of
 MOST = 0.05
 """Seconds."""
 
-pytestmark = pytest.mark.no_cover
 WORST = {
     "controls": "\x80" * 2_000_000,
     "mixed": "a\x80" * 700_000,
@@ -126,6 +125,8 @@ FORMS: dict[str, Any] = {
     "ActionForm": {"thread": "t"},
     "AnswerForm": {"question": "x", "field": "", "value": "\x80" * 50_000},
     "BulkForm": {"status": "failed", "graph": "heavy"},
+    "ColoursForm": {"colours": "dark"},
+    "DiscardForm": {"number": "1"},
     "ForkForm": {"at": "1", "as_thread": "copied"},
     "InboxForm": {"question": "asks/x", "kind": "x", "field": "", "value": "\x80" * 50_000},
     "LoginForm": {"token": "x"},

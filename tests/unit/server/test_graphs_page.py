@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from milecastle import END, START, StateGraph
+from milecastle import END, START, Context, StateGraph
 from milecastle.server.pages.schema_forms import form_fields
 from milecastle.server.pages.table import PAGES
 from tests.unit.server.browsing import Browser, Document
@@ -22,7 +22,7 @@ BAD = "<script>\x1b[1m\u202e"
 
 def start_fields(found: Document) -> dict[str, Any]:
     """What the form that starts a run would send now."""
-    found.one("form", **{"class": "start"})
+    found.one("form", **{"class": "form start"})
     inputs = [one for one in found.all("input") if one.get("name") in ("thread", "key")]
     return {
         **{one.get("name"): one.get("value") for one in inputs},
@@ -40,9 +40,10 @@ def test_graphs_are_listed_and_described(api: Api, browser: Browser) -> None:
     assert [one.get("id") for one in shown.all("tr") if one.get("id")] == ["node-begin", "node-ask"]
     assert [one.text for one in shown.all("a", href="#node-ask")] == ["ask"]
     rows = [one.text for one in shown.all("th", scope="row")]
-    assert rows == ["begin", "ask", "n", "log", "sure"]
+    assert rows == ["begin", "ask"]
+    assert shown.texts("dt")[:3] == ["n", "log", "sure"]
     assert '"additionalProperties": false' in shown.one("main").text
-    assert shown.one("pre", id="commands").text.splitlines() == [
+    assert shown.commands() == [
         "milecastle graph",
         """milecastle submit --thread=NAME '--input={"n": 1, "log": [], "sure": true}'""",
     ]
@@ -129,8 +130,8 @@ def test_schedules_are_shown_to_the_tenant_of_the_app(api: Api, browser: Browser
 def test_reader_may_not_start(api: Api) -> None:
     """Fails if the form is shown to those who may not send it."""
     reader = Browser(api).log_in(token_of("default", "read"))
-    assert reader.page("/graphs/trip").all("form", **{"class": "start"}) == []
-    assert reader.page("/threads").all("form", **{"class": "start"}) == []
+    assert reader.page("/graphs/trip").all("form", **{"class": "form start"}) == []
+    assert reader.page("/overview").all("form", **{"class": "form start"}) == []
 
 
 def test_run_is_started_in_the_tenant_of_the_session(api: Api) -> None:
@@ -140,8 +141,7 @@ def test_run_is_started_in_the_tenant_of_the_session(api: Api) -> None:
     other.ask("POST", "/graphs/trip/runs", data={"csrf": other.csrf, **sent})
     assert [info.key.thread for info in api.app.store.threads(OTHER)] == ["t"]
     assert list(api.app.store.threads("default")) == []
-    command = other.page("/graphs/trip").one("pre", id="commands").text
-    assert f"submit --tenant={OTHER}" in command
+    assert f"submit --tenant={OTHER}" in other.page("/graphs/trip").commands()[1]
 
 
 def test_hostile_names_of_a_graph_are_text(api: Api, browser: Browser) -> None:
@@ -155,14 +155,15 @@ def test_hostile_names_of_a_graph_are_text(api: Api, browser: Browser) -> None:
     api.serve(graph.compile(store=api.app.store))
     place = f"/graphs/{quote(BAD, safe='')}"
     shown = "<script>\\x1b[1m\\u202e"
-    for path in ("/graphs", place, "/threads"):
+    for path in ("/graphs", place, "/overview"):
         response = browser.ask("GET", path)
         assert response.status_code == 200, response.text
         assert response.text.replace("\n", "").isprintable(), path
         found = browser.page(path)
         assert shown in found.one("main").text
         assert len(found.all("script")) == 3
-    assert browser.page(place).texts("th").count(shown) == 3
+    assert browser.page(place).texts("th").count(shown) == 2
+    assert browser.page(place).texts("dt").count(shown) == 1
     drawing = browser.ask("GET", browser.page(place).one("img").get("src"))
     assert "<script" not in drawing.text
     assert "\x1b" not in drawing.text
@@ -183,8 +184,9 @@ def test_large_graph_is_not_too_large(api: Api, browser: Browser) -> None:
 
 def test_empty_store_says_how_to_begin(api: Api, browser: Browser) -> None:
     """Fails if a way is left out, or if it stays once there are threads."""
-    found = browser.page("/threads")
-    shell, python, curl = (one.text for one in found.all("pre", **{"class": "sample"}))
+    found = browser.page("/overview")
+    assert found.texts("h2")[:3] == ["The server has no worker", "Start a run", "Watch it"]
+    shell, python, curl = (one.text for one in found.all("pre", **{"class": "raw"}))
     given = '{"n": 1, "log": [], "sure": true}'
     assert shell == (f"milecastle submit --app=MODULE:ATTRIBUTE --thread=first '--input={given}'")
     assert python == """app.submit({'n': 1, 'log': [], 'sure': True}, "first")"""
@@ -200,8 +202,8 @@ def test_empty_store_says_how_to_begin(api: Api, browser: Browser) -> None:
     assert answer.status_code == 202
     api.app.submit({"n": 1, "log": [], "sure": True}, "first")
     assert start_fields(found)["field"] == ["n", "log", "sure"]
-    assert browser.page("/threads").all("form", **{"class": "start"}) == []
-    assert browser.page("/threads?prefix=none").all("form", **{"class": "start"}) == []
+    assert browser.page("/overview").all("form", **{"class": "form start"}) == []
+    assert browser.page("/overview?since=7d").all("form", **{"class": "form start"}) == []
 
 
 class Order(TypedDict):
@@ -228,3 +230,41 @@ def test_the_form_and_the_api_take_the_declared_input(api: Api, browser: Browser
     assert "the input lacks 'item', which Ordered requires" in refused.text
     sent = api.ask("POST", "/v1/threads/t/runs", json={"input": {"item": "x"}})
     assert sent.status_code == 202
+
+
+class Settings(TypedDict):
+    speed: int
+
+
+class Race(TypedDict):
+    n: int
+
+
+def test_run_is_started_with_the_config_its_graph_declares(api: Api) -> None:
+    """Tried: the field for graphs without a config; text that is not JSON submitted as none."""
+    graph: StateGraph[Race] = StateGraph(Race, name="fast", config=Settings)
+
+    @graph.node
+    def go(state: Race, ctx: Context) -> dict[str, int]:
+        return {"n": ctx.config["speed"]}
+
+    graph.add_edges(START, "go", END)
+    app = graph.compile(store=api.app.store)
+    plain = Browser(api).log_in(token_of("default")).page("/graphs/trip")
+    assert plain.all("textarea", name="config") == []
+    api.serve(app)
+    browser = Browser(api).log_in(token_of("default"))
+    fields = start_fields(browser.page("/graphs/fast")) | {"thread": "f", "value": ["1"]}
+    for wrong in ("speed", '["speed"]', '{"speed": "high"}'):
+        data = {"csrf": browser.csrf, **fields, "config": wrong}
+        assert browser.ask("POST", "/graphs/fast/runs", data=data).status_code in (400, 422)
+    data = {"csrf": browser.csrf, **fields, "config": '{"speed": 9}'}
+    assert browser.ask("POST", "/graphs/fast/runs", data=data).status_code in (200, 303)
+    api.work(app)
+    assert app.state("f").state["n"] == 9
+    sdk: dict[str, Any] = {"assistant_id": "fast", "input": {"n": 1}, "context": {"speed": 7}}
+    assert api.ask("POST", "/langgraph/threads/g/runs", json=sdk).status_code == 200
+    api.work(app)
+    assert app.state("g").state["n"] == 7
+    sdk["context"] = {"speed": "high"}
+    assert api.ask("POST", "/langgraph/threads/h/runs", json=sdk).status_code in (400, 422)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,6 +72,23 @@ def test_resting_thread_is_not_rendered_again(api: Api, monkeypatch: pytest.Monk
     api.follow("/threads/a", accept=STREAM, is_enough=lambda text: "still" in text)
     assert len(rendered) == 2, "one to see that it is a live page, and one to send"
     api.follow("/threads/moves", accept=STREAM, is_enough=lambda _: len(rendered) > 5)
+
+
+def test_message_to_a_resting_thread_is_shown_at_once(api: Api) -> None:
+    """And gone once discarded. Tried: ``made_of`` without the unread messages."""
+    api.run("a", 42)
+    changes: list[Callable[[], object]] = [
+        lambda: api.app.send("a", "paid"),
+        lambda: api.app.discard("a", 1),
+    ]
+
+    def change(text: str) -> bool:
+        if changes and text.count("still here") > 2 - len(changes):
+            changes.pop(0)()
+        return len(parts(text)) == 3 or text.count("still here") > 20
+
+    found = parts(api.follow("/threads/a", accept=STREAM, is_enough=change))
+    assert ["message-1" in part for part in found] == [False, True, False]
 
 
 def test_stream_ends_so_that_the_session_is_checked(

@@ -23,7 +23,7 @@ def browser(api: Api) -> Browser:
     setattr(api, "application", Starlette(routes=[Mount(AT, app=api.application)]))  # noqa: B010
     found = Browser(api)
     response = found.ask("GET", f"{SENT}/?token={'start' * 10}")
-    assert (response.status_code, response.headers["location"]) == (303, f"{SENT}/threads")
+    assert (response.status_code, response.headers["location"]) == (303, f"{SENT}/overview")
     assert f"Path={SENT};" in response.headers["set-cookie"]
     return found
 
@@ -85,7 +85,7 @@ def test_proxy_may_take_off_what_the_host_application_knows(api: Api) -> None:
 
     setattr(api, "application", outer)  # noqa: B010
     response = Browser(api).ask("GET", f"/ops/?token={'start' * 10}")
-    assert (response.status_code, response.headers["location"]) == (303, "/outer/ops/threads")
+    assert (response.status_code, response.headers["location"]) == (303, "/outer/ops/overview")
 
 
 def test_the_description_says_where_the_server_is(browser: Browser) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from milecastle.server.access import SESSION, Access, credential
-from milecastle.server.health import THREADS
+from milecastle.server.health import OVERVIEW
 from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.limits import MOST_BODY
 from milecastle.server.pages.forms import FORM
@@ -28,8 +28,10 @@ FORMS = [page for page in PAGES if page.form is not None]
 FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "LoginForm": {"token": token_of("default")},
     "LogoutForm": {},
+    "ColoursForm": {"colours": "dark"},
     "ActionForm": {"thread": ["t"]},
     "AnswerForm": {"question": "2.2%3Aask%2F0", "field": "", "value": "true"},
+    "DiscardForm": {"number": 1},
     "ForkForm": {"at": 1},
     "TagForm": {"add": "x"},
     "UpdateForm": {"update": "{}"},
@@ -59,12 +61,13 @@ def named(pages: list[WebPage]) -> pytest.MarkDecorator:
 def test_only_these_need_no_session() -> None:
     """Fails if a page is added without a scope, or one that writes with the scope ``read``."""
     open_pages = ["GET /static/{file}", "GET /login", "POST /login", "POST /logout"]
+    open_pages.append("POST /colours")
     assert [page.name for page in PAGES if page.scope is None] == open_pages
     assert [page.name for page in GUARDED if (page.method == "GET") != (page.scope == "read")] == []
     assert [page.name for page in PAGES if (page.method == "POST") != bool(page.form)] == []
     names = [*(one.name for one in PAGES), *(one.name for one in ENDPOINTS)]
     assert len(set(names)) == len(names)
-    assert THREADS in {page.path for page in PAGES}
+    assert OVERVIEW in {page.path for page in PAGES}
 
 
 def test_api_is_described_without_pages(api: Api) -> None:
@@ -112,7 +115,7 @@ def test_form_shows_nothing_to_those_who_may_not_read(
         headers = {"HX-Request": "true"} if script else {}
         answer = browser.ask(method, path, data=fields, headers=headers)
         assert "sure?" not in answer.text
-        assert 'class="badge"' not in answer.text
+        assert 'class="count' not in answer.text
         assert "Manifest" not in answer.text
 
 
@@ -186,9 +189,12 @@ def test_page_has_landmarks_and_its_command(browser: Browser, api: Api, page: We
     if page.path.startswith("/builds/"):
         places |= {"graph": "files", "run": build_files(api).build({}).run_id}
     found = browser.page(request_of(page, **places)[1])
-    for name in ("header", "main", "footer", "h1", "title"):
+    for name in ("main", "h1"):
         found.one(name)
-    assert found.one("pre", id="commands").text.startswith("milecastle ")
+    assert found.all("title")[0].text.endswith(" - Milecastle")
+    found.one("header", **{"class": "top"})
+    found.one("footer", **{"class": "foot"})
+    assert found.commands()[0].startswith("milecastle ")
     assert found.one("html").get("lang") == "en"
     for link in found.all("a"):
         if link.get("href").startswith("/"):
@@ -198,10 +204,14 @@ def test_page_has_landmarks_and_its_command(browser: Browser, api: Api, page: We
         assert browser.ask("GET", url).status_code == 200
 
 
-def test_navigation_has_the_pages_that_exist(browser: Browser) -> None:
-    labelled = [page.label for page in PAGES if page.label]
-    found = browser.page("/threads").texts("a")
-    assert [text for text in found if text in labelled] == labelled
+def test_navigation_has_the_pages_that_exist(api: Api, browser: Browser) -> None:
+    """Fails if a page is missing, or builds are shown although no graph has any."""
+    labelled = [page.label for page in PAGES if page.label and page.label != "Builds"]
+    found = [one.text for one in browser.page("/threads").all("a") if one.get("data-go")]
+    assert found == labelled
+    build_files(api)
+    found = [one.text for one in browser.page("/threads").all("a") if one.get("data-go")]
+    assert found == [*labelled, "Builds"]
 
 
 def test_paths_that_do_not_exist_are_pages_for_browsers(browser: Browser, api: Api) -> None:
@@ -221,20 +231,20 @@ def test_unexpected_error_is_a_page_without_its_text(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("sekrit")
 
-    monkeypatch.setattr("milecastle.server.pages.threads.thread_page", broken)
+    monkeypatch.setattr("milecastle.server.pages.threads.recent_page", broken)
     response = browser.ask("GET", "/threads")
     assert response.status_code == 500
     assert "sekrit" not in response.text
     assert "log of the server" in read(response).one("main").text
 
 
-def test_start_url_leads_to_the_threads(api: Api) -> None:
+def test_start_url_leads_to_the_overview(api: Api) -> None:
     browser = Browser(api)
     answer = browser.ask("GET", f"/?token={'start' * 10}")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/threads")
-    browser.page("/threads")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/overview")
+    browser.page("/overview")
     again = browser.ask("GET", "/")
-    assert (again.status_code, again.headers["location"]) == (303, "/threads")
+    assert (again.status_code, again.headers["location"]) == (303, "/overview")
     assert Browser(api).ask("GET", "/?token=wrong").status_code == 401
     assert "milecastle serve" in Browser(api).page("/", 401).one("main").text
 
@@ -266,7 +276,7 @@ def test_session_has_the_identity_of_its_token(api: Api) -> None:
     assert "mine" in Browser(api).log_in(token_of("default")).page("/threads").texts("th")
     other = Browser(api).log_in(token_of(OTHER))
     assert "mine" not in other.page("/threads").one("main").text
-    assert OTHER in other.page("/threads").one("header").text
+    assert OTHER in other.page("/threads").one("header", **{"class": "top"}).text
     wrong = Browser(api)
     shown = wrong.post("/login", {"token": "wrong" * 10, "next": "/runs"}, 401)
     assert wrong.cookies == {}
@@ -383,8 +393,8 @@ def test_static_files_are_cached_by_their_content(browser: Browser) -> None:
 def test_our_own_files_are_small() -> None:
     """Also all of it together: what the web view adds to an installation."""
     sizes = {file.name: len(file.content) for file in static_files().values()}
-    assert sizes["milecastle.css"] < 20_000
-    assert sizes["milecastle.js"] < 15_000
+    assert sizes["milecastle.css"] < 56_000
+    assert sizes["milecastle.js"] + sizes["inbox.js"] < 16_000
     assert sum(sizes.values()) < 150_000 < LARGEST
 
 
@@ -393,9 +403,25 @@ def test_badge_is_shown_beside_its_link(api: Api) -> None:
     api.run("a", 42)
     api.run("b", 42)
     shown = Browser(api).log_in(token_of("default")).page("/threads")
-    assert "Inbox 2" in shown.texts("a")
+    assert "Inbox2 open questions" in shown.texts("a")
     other = Browser(api).log_in(token_of(OTHER)).page("/threads")
     assert "Inbox" in other.texts("a")
+
+
+def test_colours_are_chosen_and_lead_back_to_the_page(browser: Browser) -> None:
+    """Fails if the choice is not stored, a page ignores it, or it leads to another site."""
+    assert browser.page("/threads").one("html").get("data-theme") == ""
+    for colours in ("dark", "light", ""):
+        data = {"csrf": browser.csrf, "colours": colours, "next": "/threads?q=a"}
+        answer = browser.ask("POST", "/colours", data=data)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/threads?q=a")
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        assert browser.page("/threads").one("html").get("data-theme") == colours
+    browser.cookies["milecastle-colours"] = '"><script>'
+    assert browser.page("/threads").one("html").get("data-theme") == ""
+    data = {"csrf": browser.csrf, "colours": "dark", "next": "//evil.example"}
+    assert browser.ask("POST", "/colours", data=data).headers["location"] == "/"
+    assert browser.ask("POST", "/colours", data={**data, "colours": "pink"}).status_code == 400
 
 
 def test_command_can_be_typed_into_a_shell() -> None:

@@ -68,6 +68,7 @@ for ending, query in (
     ("/diff", "?a=1"),
     ("/runs", ""),
     ("/messages", ""),
+    ("/answers", ""),
 ):
     plain(f"GET {THREAD}{ending}", f"/v1/threads/t{ending}{query}", n=1)
     plain(f"GET {THREAD}{ending}", f"/v1/threads/none{ending}{query}", status=404)
@@ -124,6 +125,8 @@ def locked(name: str, path: str, **more: Any) -> None:
             app = with_key(api, b"k" * 32)
             app.invoke({"n": 42, "log": []}, "t")
             app.send("t", 1)
+            if path.endswith("/answers"):
+                app.resume("t", True)
             api.serve(with_key(api, key))
             return api.ask(name.partition(" ")[0], path, **more)
 
@@ -136,6 +139,7 @@ def locked(name: str, path: str, **more: Any) -> None:
 locked(f"GET {THREAD}/diff", "/v1/threads/t/diff?a=1")
 locked(f"GET {THREAD}/state", "/v1/threads/t/state")
 locked(f"GET {THREAD}/messages", MESSAGES)
+locked(f"GET {THREAD}/answers", "/v1/threads/t/answers")
 
 
 @recipe(f"POST {THREAD}/messages", 500)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 from urllib.parse import quote, unquote
 
-import msgspec
 import pytest
 
 from milecastle import (
@@ -15,6 +14,7 @@ from milecastle import (
     START,
     ExecutionError,
     Keyring,
+    Retry,
     Send,
     StateGraph,
     ThreadKey,
@@ -36,34 +36,57 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 UNSAFE = ("<script>alert", "\x1b", "\u202e")
 
 
-def fact(found: Document, name: str) -> str:
-    """What a page says of a thread or its checkpoint."""
-    policy = [one.text for one in found.all("dt")]
-    return found.all("dd")[policy.index(name)].text.strip()
+def fact(browser: Browser, place: str, name: str) -> str:
+    """What the panel about a checkpoint says."""
+    found = browser.page(f"{place}{'&' if '?' in place else '?'}tab=about")
+    terms = [one.text for one in found.all("dt")]
+    return found.all("dd")[terms.index(name)].text.strip()
+
+
+def value(found: Document, name: str) -> str:
+    """A value in the tree of the state."""
+    shown = found.one("div", id="state").text
+    return (
+        next(one.text.removeprefix(name) for one in found.all("li") if one.text.startswith(name))
+        if name in shown
+        else ""
+    )
+
+
+def status(found: Document) -> str:
+    return found.statuses()[0]
 
 
 def buttons(found: Document) -> list[str]:
-    return [one.text.strip() for one in found.all("button")][1:-1]
+    """What can be done with the thread, or with a question of it."""
+    known = ("/colours", "/logout")
+    forms = [one for one in found.all("form", method="post") if one.get("action") not in known]
+    return [one.text.strip() for one in found.all("button") if one.form in forms]
 
 
 def test_thread_is_shown_at_its_head(api: Api, browser: Browser) -> None:
     """Fails if the state, the changes, the times or the commands are of another checkpoint."""
     api.run("t", 42)
     found = browser.page("/threads/t")
-    assert (fact(found, "Status"), fact(found, "Next")) == ("interrupted", "ask")
-    assert (fact(found, "n"), fact(found, "Parent")) == ("43", "2")
-    assert "1 open question" in found.one("section", id="questions").text
+    assert (status(found), fact(browser, "/threads/t", "Next")) == ("interrupted", "ask")
+    assert (value(found, "n"), fact(browser, "/threads/t", "After")) == ("43", "2")
+    assert "sure?" in found.one("div", id="questions").text
     rows = [one.text for one in found.all("tr") if one.get("id")]
     assert len(rows) == 3
-    assert "interrupt" in rows[0]
-    assert "waiting" in rows[0]
-    assert "step begin" in rows[1]
-    kinds = {one.get("class") for one in found.all("rect")}
-    assert kinds == {"running", "waiting"}
-    assert found.one("pre", id="commands").text.split("\n") == [
+    assert "ask asks" in rows[0]
+    assert "so far" in rows[0]
+    assert "begin" in rows[1]
+    assert "input" in rows[2]
+    lanes = {one.get("id"): one.text for one in found.all("li") if "lane-" in one.get("id")}
+    assert len(lanes) == 2
+    bars = [one.text for one in found.all("title") if "checkpoint" in one.text]
+    assert [bar.split(",")[0] for bar in bars] == ["begin", "ask"]
+    assert any("waits for an answer" in one.text for one in found.all("title"))
+    assert found.commands() == [
         "milecastle show -- t@3",
         "milecastle history --limit=200 -- t",
         "milecastle diff -- t@2 t@3",
+        "milecastle why -- t",
         "milecastle resume -- t",
         "milecastle fork -- t@3",
         "milecastle tag -- t",
@@ -74,15 +97,17 @@ def test_every_checkpoint_has_its_state_and_its_changes(api: Api, browser: Brows
     """Fails if a link of the slider leads elsewhere, or the changes are not those to its parent."""
     api.run("t", 42)
     found = browser.page("/threads/t?at=2")
-    assert fact(found, "n") == "43"
-    changes = [" ".join(one.text.split()) for one in found.all("li")][:2]
-    assert changes == ['$.log[0] added "begin"', "$.n changed 4243"]
+    assert value(found, "n") == "43was 42"
+    shown = browser.page("/threads/t?at=2&tab=changes")
+    texts = [" ".join(one.text.split()) for one in shown.all("li") if one.text.startswith("$")]
+    assert texts == ['$.log[0] added"begin"', "$.n changed4243"]
     links = {one.get("rel"): one.get("href") for one in found.all("a") if one.get("rel")}
     places = {"first": 1, "prev": 1, "next": 3, "last": 3}
     assert links == {name: f"/threads/t?at={seq}" for name, seq in places.items()}
     slider = found.one("input", name="at", type="range")
     assert [slider.get(name) for name in ("min", "max", "value")] == ["1", "3", "2"]
-    assert "first checkpoint" in browser.page("/threads/t?at=1").one("main").text
+    first = browser.page("/threads/t?at=1&tab=changes")
+    assert "first checkpoint" in first.one("main").text
     id = next(iter(api.app.store.history(ThreadKey("default", "t"), before=3, limit=1))).id
     assert "Checkpoint 2 of 3" in browser.page(f"/threads/t?at={id}").one("main").text
     for at in ("99", "0", "-1", "x", "9" * 400):
@@ -104,32 +129,37 @@ def test_failure_is_shown_where_it_happened(api: Api, browser: Browser) -> None:
     """Fails if the traceback is missing, or is shown at every checkpoint of the run."""
     api.run("f", 13)
     found = browser.page("/threads/f")
-    failure = found.one("div", role="group").text
-    assert "RuntimeError in node begin" in failure
+    failure = found.one("section", role="group").text
+    assert "RuntimeError at begin" in failure
     assert "no ink" in failure
     assert "calling.py:" in failure
-    assert ("begin", "failed") in _visited(found)
-    assert "failed" in next(one.text for one in found.all("tr") if one.get("id"))
+    own = [one.text for one in found.all("li", **{"class": "own"})]
+    assert len(own) == 1
+    assert "calling.py" in own[0]
+    assert ("begin", "bad") in _visited(found)
+    assert "Failed" in next(one.text for one in found.all("tr") if one.get("id"))
     assert "no ink" not in browser.page("/threads/f?at=1").one("main").text
 
 
 def _visited(found: Document) -> list[tuple[str, str]]:
-    spans = [one for one in found.all("span") if one.get("class").startswith("visit ")]
-    return [(one.text.split()[0], one.get("class").removeprefix("visit ")) for one in spans]
+    return [
+        (one.get("data-node"), one.get("class")) for one in found.all("a") if one.get("data-node")
+    ]
 
 
 def test_graph_has_the_way_that_was_taken(api: Api, browser: Browser) -> None:
-    """Fails if a node is not marked or counted, or the picture needs a looser policy."""
+    """Fails if a node is not marked, a way that was not taken is drawn, or a link is lost."""
     api.run("t", 42)
     found = browser.page("/threads/t")
-    assert _visited(found) == [("ask", "next"), ("begin", "done")]
-    answer = browser.ask("GET", found.one("img").get("src"))
-    assert answer.headers["content-type"] == "image/svg+xml"
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert "begin \u00d71" in answer.text
-    assert "mc-next" in answer.text
-    assert "mc-next" in browser.ask("GET", "/threads/t/graph.svg?at=1").text
-    assert browser.ask("GET", "/threads/none/graph.svg").status_code == 404
+    assert _visited(found) == [("begin", "done"), ("ask", "ask")]
+    (link,) = [one for one in found.all("a") if one.get("data-node") == "begin"]
+    assert link.get("href") == "/threads/t?at=3&node=begin"
+    ways = [one for one in found.all("path") if one.get("class") == "edge way"]
+    assert len(ways) == 2, "from the start, and to the node that asks"
+    assert len([one for one in found.all("path") if one.get("class").startswith("edge")]) == 4
+    filtered = browser.page(link.get("href"))
+    assert [one.get("id") for one in filtered.all("tr") if one.get("id")] == ["row-2", "row-1"]
+    assert _visited(browser.page("/threads/t?at=1"))[1] == ("ask", "faint")
 
 
 def test_question_is_answered_in_place(api: Api, browser: Browser) -> None:
@@ -147,7 +177,7 @@ def test_question_is_answered_in_place(api: Api, browser: Browser) -> None:
     )
     assert (answer.status_code, answer.headers["location"]) == (303, "/threads/t")
     api.work()
-    assert fact(browser.page("/threads/t"), "Status") == "completed"
+    assert status(browser.page("/threads/t")) == "completed"
     late = browser.post("/threads/t/answers", {**fields, "value": "true"}, 400)
     assert "not open any more" in late.one("p", role="alert").text
 
@@ -164,13 +194,18 @@ def test_fork_and_update(api: Api, browser: Browser) -> None:
     assert send("/threads/t/fork", at=2) == "/threads/t"
     assert send("/threads/t/fork", at=1, as_thread="a/b") == "/threads/a%2Fb"
     found = browser.page("/threads/a%2Fb")
-    assert fact(found, "Note") == "from seq 1 of thread 't'"
-    assert "in another thread" in found.one("main").text
+    assert fact(browser, "/threads/a%2Fb", "Note") == "from seq 1 of thread 't'"
+    assert fact(browser, "/threads/a%2Fb", "After") == "another thread"
+    assert "in another thread" in browser.page("/threads/a%2Fb?tab=changes").one("main").text
     assert send("/threads/t/update", update='{"n": 7}', at=1) == "/threads/t"
     found = browser.page("/threads/t")
-    assert fact(found, "n") == "7"
-    tree = [" ".join(one.text.split()) for one in found.all("li") if "depth-" in one.get("class")]
-    assert tree == ["1 to 3", "4 fork from 2", "5 update from 1"]
+    assert value(found, "n") == "7was 42"
+    branches = [one.text for one in found.all("b") if one.text[0].isdigit()]
+    assert branches[-3:] == ["1 to 3", "4", "5"]
+    assert "fork at 2" in found.one("section", id="branches").text
+    assert "update at 1" in found.one("section", id="branches").text
+    only = browser.page("/threads/t?branch=this")
+    assert [one.get("id") for one in only.all("tr") if one.get("id")] == ["row-5", "row-1"]
     typed = '{"n": "x"}\n\x1b'
     refused = browser.post("/threads/t/update", {"update": typed, "at": 0}, 400)
     assert refused.one("textarea", name="update").text == f"\n{typed}"
@@ -220,18 +255,18 @@ def test_forms_are_those_of_the_scopes(api: Api, scope: Any) -> None:
     """Fails if a caller is offered what is refused."""
     api.run("t", 42)
     known = {
-        "run": ["Fork from 3", "Change the tags", "Resume", "Cancel"],
-        "answer": ["Yes", "No"],
-        "admin": ["Update the state", "Delete"],
+        "run": ["Resume", "Cancel the run", "Fork", "Change the tags"],
+        "answer": ["Yes y", "No n"],
+        "admin": ["Delete the thread", "Write checkpoint 4"],
         "read": [],
     }
     shown = [
-        *("Yes", "No", "Show", "Fork from 3", "Change the tags", "Update the state"),
-        *("Resume", "Cancel", "Delete"),
+        *("Resume", "Cancel the run", "Delete the thread", "Yes y", "No n"),
+        *("Fork", "Change the tags", "Write checkpoint 4"),
     ]
     if scope == "read":
         found = Browser(api).log_in(token_of("default", "read")).page("/threads/t")
-        assert buttons(found) == ["Show"]
+        assert buttons(found) == []
         return
     found = Browser(api).log_in(token_of("default", *(ALL_SCOPES - {scope}))).page("/threads/t")
     assert buttons(found) == [one for one in shown if one not in known[scope]]
@@ -252,7 +287,7 @@ def test_other_tenant_finds_nothing(api: Api) -> None:
     """Fails if a thread is looked for in every tenant."""
     api.run("t", 42)
     other = Browser(api).log_in(token_of(OTHER))
-    for path in ("/threads/t", "/threads/t/graph.svg", "/threads/none", "/threads/t%1Fx"):
+    for path in ("/threads/t", "/threads/none", "/threads/t%1Fx"):
         assert other.ask("GET", path).status_code in (400, 404)
     for path, fields in (
         ("fork", {"at": 1}),
@@ -270,10 +305,10 @@ def test_thread_of_another_graph_has_no_actions(api: Api, browser: Browser) -> N
     api.run("t", 42)
     api.serve(build("other").compile(store=api.app.store))
     found = browser.page("/threads/t")
-    assert "not served here" in fact(found, "Graph")
-    assert fact(found, "n") == "43"
-    assert buttons(found) == ["Show"]
-    assert "mc-next" in browser.ask("GET", "/threads/t/graph.svg").text
+    assert "not served here" in found.one("main").text
+    assert value(found, "n") == "43"
+    assert buttons(found) == []
+    assert ("ask", "ask") in _visited(found), "it is drawn as it was saved"
 
 
 def test_encrypted_thread_without_its_key_has_metadata_only(tmp_path: Path) -> None:
@@ -286,9 +321,11 @@ def test_encrypted_thread_without_its_key_has_metadata_only(tmp_path: Path) -> N
     api.serve(build().compile(store=api.app.store))
     found = Browser(api).log_in(token_of("default")).page("/threads/t")
     assert "cannot be read here" in found.one("main").text
-    assert fact(found, "Status") == "interrupted"
-    assert found.all("form", id="questions") == []
-    assert "begin" not in [one.text for one in found.all("pre")]
+    assert status(found) == "stopped" or status(found) == "interrupted"
+    assert found.all("div", id="questions") == []
+    for tab in ("raw", "changes"):
+        shown = Browser(api).log_in(token_of("default")).page(f"/threads/t?tab={tab}")
+        assert '"begin"' not in shown.one("main").text
     api.close()
 
 
@@ -321,7 +358,8 @@ def test_stored_text_is_escaped(api: Api, browser: Browser) -> None:
     api.serve(app)
     app.invoke({"text": HOSTILE, "values": []}, HOSTILE)
     path = f"/threads/{quote(HOSTILE, safe='')}"
-    for place in (path, f"{path}?at=1", f"{path}?at=2", f"{path}/graph.svg"):
+    tabs = [f"{path}?tab={tab}" for tab in ("changes", "raw", "about")]
+    for place in (path, f"{path}?at=1", f"{path}?at=2", *tabs):
         text = browser.ask("GET", place).text
         assert not [one for one in UNSAFE if one in text], place
         assert "alert(1)" in text
@@ -329,7 +367,7 @@ def test_stored_text_is_escaped(api: Api, browser: Browser) -> None:
         app.resume(HOSTILE, answer=HOSTILE)
     found = browser.ask("GET", path)
     assert not [one for one in UNSAFE if one in found.text]
-    assert "RuntimeError" in Document(found.text).one("div", role="group").text
+    assert "RuntimeError" in Document(found.text).one("section", role="group").text
 
 
 class Many(TypedDict):
@@ -365,14 +403,58 @@ def test_items_of_a_fan_out_are_a_number(api: Api, browser: Browser) -> None:
     app = many(1000).compile(store=api.app.store)
     api.serve(app)
     app.invoke({"n": 1, "done": []}, "t")
-    assert fact(browser.page("/threads/t?at=2"), "Next") == "work x1000"
-    found = browser.page("/threads/t?at=3")
+    assert fact(browser, "/threads/t?at=2", "Next") == "work x1000"
+    found = browser.page("/threads/t?at=3&tab=changes")
     assert "950 more changes" in found.one("main").text
     assert "/v1/threads/t/diff?a=2&b=3" in [one.get("href") for one in found.all("a")]
     found = browser.page("/threads/t")
-    assert fact(found, "Status") == "sleeping"
-    assert fact(found, "Wakes") != "-"
-    assert "sleeping" in {one.get("class") for one in found.all("rect")}
+    assert status(found) == "sleeping"
+    assert "Wakes in 59 min" in found.one("main").text
+    assert "f-sleep" in {one.get("class") for one in found.all("rect")}
+
+
+def test_timeline_has_failed_attempts_pauses_and_the_stairs_of_a_fan_out(
+    api: Api, browser: Browser
+) -> None:
+    """Fails with one bar from checkpoint to checkpoint: if the page does not read task times."""
+    failures = iter([ConnectionError("sekrit"), ConnectionError("sekrit")])
+
+    def begin(state: Many) -> dict[str, Any]:
+        for error in failures:
+            raise error
+        return {"n": state["n"]}
+
+    graph: StateGraph[Many] = StateGraph(Many, name="retries")
+    graph.add_node("begin", begin, retry=Retry(attempts=3, delay=0.01))
+    graph.add_node("work", lambda state: {"done": [state.get("item", 0)]})
+    graph.add_node("last", lambda _: {})
+    graph.add_edge(START, "begin")
+    graph.add_conditional_edges(
+        "begin", lambda state: [Send("work", {"item": n}) for n in range(8)], ["work"]
+    )
+    graph.add_edges("work", "last", END)
+    app = graph.compile(store=api.app.store)
+    api.serve(app)
+    app.invoke({"n": 1, "done": []}, "t")
+    found = browser.page("/threads/t?axis=clock")
+    (timeline,) = [one for one in found.all("section") if one.get("id") == "timeline"]
+    assert "sekrit" not in timeline.text
+    said = [one.text for one in found.all("title")]
+    assert [one.rpartition(": ")[2] for one in said if "failed after" in one] == [
+        "ConnectionError",
+        "ConnectionError",
+    ]
+    assert [one.split(",")[1] for one in said if "checkpoint 2" in one] == [" attempt 3"]
+    assert len([one for one in found.all("line") if one.get("class") == "back"]) >= 2
+    crosses = [one.text for one in found.all("text") if one.get("class") == "in"]
+    assert crosses == ["\u00d7", "\u00d7"]
+    assert [one for one in said if one.startswith("8 items of work, at most ")]
+    counts = [one.text for one in found.all("small")]
+    assert "3 tries" in counts
+    assert "8 items" in counts
+    only = browser.page("/threads/t?node=work")
+    lanes = [one for one in only.all("li") if "lane-" in one.get("id")]
+    assert [one.text.startswith("work") for one in lanes] == [True]
 
 
 def asking(size: int) -> StateGraph[Many]:
@@ -405,8 +487,8 @@ def test_ended_items_are_counted_by_node(api: Api, browser: Browser) -> None:
     api.serve(app)
     for thread, n in (("alone", 0), ("beside", 1)):
         app.invoke({"n": n, "done": []}, thread)
-    assert fact(browser.page("/threads/alone"), "Next") == "work x7 (6 done)"
-    assert fact(browser.page("/threads/beside"), "Next") == "work x7 (6 done), work 2 x1 (1 done)"
+    assert fact(browser, "/threads/alone", "Next") == "work x7 (6 done)"
+    assert fact(browser, "/threads/beside", "Next") == "work x7 (6 done), work 2 x1 (1 done)"
     found = api.ask("GET", "/v1/threads/beside").json()["tasks"]
     assert found == [
         {"node": "work", "done": 6, "total": 7},
@@ -435,9 +517,12 @@ def test_large_state_is_cut_and_says_so(api: Api, browser: Browser) -> None:
     key = ThreadKey("default", "t")
     app.invoke({"n": 1, "done": list(range(300_000))}, key)
     found = browser.page("/threads/t?at=1")
-    assert "Shortened." in found.one("main").text
-    assert "/v1/threads/t?at=1" in [one.get("href") for one in found.all("a")]
-    assert fact(found, "n") == "1"
+    assert "299,992 more" in found.one("main").text
+    assert "/v1/threads/t/state?at=1" in [one.get("href") for one in found.all("a")]
+    assert value(found, "n") == "1"
+    raw = browser.page("/threads/t?at=1&tab=raw")
+    assert "Cut at 20 kB" in raw.one("main").text
+    assert len(raw.one("pre", id="raw").text) < 21_000
 
 
 def test_excerpts_are_bounded_together_and_pass_the_hook() -> None:
@@ -508,12 +593,81 @@ def test_long_names_keep_the_page_small(api: Api, browser: Browser) -> None:
     for _ in range(60):
         api.app.update_state(name, {"n": 1})
     found = browser.page(f"/threads/{segment(name)}")
-    assert "21 of 61 checkpoints are listed" in found.one("main").text
-    assert msgspec.json.decode(fact(found, "n")) == 1
+    assert "21 of 61, newest first" in found.one("main").text
+    assert value(found, "n") == "1"
 
 
 def test_the_page_says_why_a_thread_does_not_run(api: Api, browser: Browser) -> None:
     """Nothing on the page explained a queued thread."""
     api.app.submit({"n": 1, "log": []}, "t")
     shown = browser.page("/threads/t")
-    assert "no worker serves graph 'trip'" in shown.one("dd", **{"class": "why"}).text
+    assert "no worker serves graph 'trip'" in shown.one("p", **{"class": "why"}).text
+
+
+def test_unread_messages_are_shown_and_discarded(api: Api, browser: Browser) -> None:
+    """Tried: a message's value past the hook; the mailbox beside an older checkpoint."""
+    api.run("t", 42)
+    assert "mailbox" not in [one.get("id") for one in browser.page("/threads/t").all("section")]
+    api.app.send("t", {"card": HOSTILE}, "pay", by="bank")
+    row = browser.page("/threads/t").one("tr", id="message-1").text
+    assert "pay" in row
+    assert "bank" in row
+    assert not any(text in row for text in UNSAFE[1:])
+    for name in ("mailbox", "timeline"):  # an older checkpoint has no mailbox
+        is_there = name in [one.get("id") for one in browser.page("/threads/t?at=1").all("section")]
+        assert is_there == (name == "timeline")
+    assert (
+        browser.ask(
+            "POST", "/threads/t/discard", data={"csrf": browser.csrf} | {"number": 1}
+        ).status_code
+        == 303
+    )
+    assert api.app.mailbox("t") == []
+    api.app.send("t", "secret", "pay")
+    api.serve(api.app, redact=lambda place, value: f"hidden {place}")
+    row = Browser(api).log_in(token_of("default")).page("/threads/t").one("tr", id="message-2").text
+    assert "secret" not in row
+    assert "hidden value" in row
+
+
+def test_message_that_cannot_be_read_here_can_be_discarded(api: Api, browser: Browser) -> None:
+    """Tried: an error page for the whole thread."""
+    api.run("t", 42)
+    mailbox = api.app.store.mailbox
+    assert mailbox is not None
+    mailbox.send(ThreadKey("default", "t"), "pay", "m", b"not a payload")
+    row = browser.page("/threads/t").one("tr", id="message-1").text
+    assert "cannot be read here" in row
+    assert (
+        browser.ask(
+            "POST", "/threads/t/discard", data={"csrf": browser.csrf} | {"number": 1}
+        ).status_code
+        == 303
+    )
+    assert not mailbox.unread(ThreadKey("default", "t"))
+
+
+def test_timeline_says_who_answered_and_why(api: Api, browser: Browser) -> None:
+    """Tried: the reason past the hook; no reason sent by the form."""
+    api.run("t", 42)
+    page = browser.page("/threads/t")
+    asked = page.one("input", name="question").get("value")
+    shown = page.one("input", name="shown").get("value")
+    form = {"question": asked, "field": "", "value": "true", "reason": "stock <checked>"}
+    changed = browser.post("/threads/t/answers", {**form, "shown": "0" * 32}, 400)
+    assert "changed since it was shown" in changed.one("main").text
+    assert changed.one("textarea", name="reason").text.strip() == "stock <checked>"
+    assert (
+        browser.ask(
+            "POST", "/threads/t/answers", data={"csrf": browser.csrf} | {**form, "shown": shown}
+        ).status_code
+        == 303
+    )
+    (record,) = api.app.answers("t")
+    (row,) = [one.text for one in browser.page("/threads/t").all("tr") if one.get("id") == "row-4"]
+    assert record.by is not None
+    assert f"by {record.by.id}, authenticated: stock <checked>" in row
+    api.serve(api.app, redact=lambda place, value: f"hidden {place}")
+    found = Browser(api).log_in(token_of("default")).page("/threads/t").one("main").text
+    assert "stock" not in found
+    assert "authenticated: hidden reason" in found

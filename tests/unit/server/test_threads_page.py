@@ -25,7 +25,7 @@ HOSTILE = [
 
 def names(found: Document) -> list[str]:
     """The threads that a page lists."""
-    return [one.text for one in found.all("th", scope="row")]
+    return [one.own for one in found.all("th", scope="row")]
 
 
 def fill(api: Api, *threads: str, n: int = 1) -> None:
@@ -39,14 +39,13 @@ def test_threads_are_listed_as_by_the_command_line(api: Api, browser: Browser) -
     api.run("asks", 42)
     api.run("fails", 13)
     found = browser.page("/threads")
-    assert names(found) == ["asks", "fails"]
-    assert [one.text for one in found.all("span") if "status" in one.get("class").split()] == [
-        "interrupted",
-        "failed",
-    ]
+    assert names(found) == ["fails", "asks"], "the newest change is not first"
+    assert found.statuses() == ["failed", "interrupted"]
     assert "1 question" in found.texts("td")
     assert "trip" in found.texts("td")
-    assert found.one("pre", id="commands").text == "milecastle ls --limit=100"
+    assert found.commands() == ["milecastle ls --limit=50"]
+    assert names(browser.page("/threads?sort=name")) == ["asks", "fails"]
+    assert browser.ask("GET", "/threads?sort=size").status_code == 400
 
 
 def test_filters_and_pages(api: Api, browser: Browser) -> None:
@@ -56,19 +55,18 @@ def test_filters_and_pages(api: Api, browser: Browser) -> None:
     assert names(browser.page("/threads?prefix=order")) == ["order", "order-1", "order-2"]
     assert names(browser.page("/threads?prefix=order&status=interrupted")) == ["order-1"]
     assert names(browser.page("/threads?prefix=order-1&status=queued")) == []
-    assert names(browser.page("/threads?prefix=&status=&graph=trip&after=order-2")) == [
+    assert names(browser.page("/threads?prefix=&status=&sort=name&graph=trip&after=order-2")) == [
         "other",
         "p",
     ]
     found = browser.page("/threads?status=queued&graph=none")
     assert names(found) == []
     assert "No thread matches" in found.one("main").text
-    assert [one.text for one in found.all("option") if "selected" in one.attributes] == [
-        "queued",
-        "none",
-    ]
-    command = "milecastle ls --status=queued --graph=none --limit=100"
-    assert found.one("pre", id="commands").text == command
+    chips = [one.text for one in found.all("span", **{"class": "chip"})]
+    assert chips == ["statusqueued", "graphnone"]
+    removed = [one.get("href") for one in found.all("a") if "Remove" in one.get("aria-label")]
+    assert removed == ["/threads?graph=none", "/threads?status=queued"]
+    assert found.commands() == ["milecastle ls --status=queued --graph=none --limit=50"]
     assert browser.ask("GET", "/threads?status=flying").status_code == 400
     assert browser.ask("GET", f"/threads?prefix={'x' * 600}").status_code == 400
 
@@ -87,8 +85,35 @@ def test_pages_lead_to_each_other(
         found = browser.page(found.one("a", rel="next").get("href"))
     assert seen + names(found) == threads
     assert found.all("a", rel="next") == []
-    assert "the last page" in found.one("main").text
+    assert "the last 2" in found.one("main").text
     assert found.one("a", rel="first").get("href") == "/threads?prefix=t"
+
+
+def test_search_finds_a_part_of_the_name_and_reads_words(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if only the beginning is found, a word is taken for a name, or an old one is lost."""
+    fill(api, "order-1", "reorder-2", "other", "order-3")
+    assert names(browser.page("/threads?q=order")) == ["order-1", "order-3", "reorder-2"]
+    assert names(browser.page("/threads?q=name:order")) == ["order-1", "order-3"]
+    found = browser.page("/threads?q=status:queued+order-3")
+    assert names(found) == ["order-3"]
+    assert found.one("input", name="status", type="hidden").get("value") == "queued"
+    assert browser.ask("GET", "/threads?q=status:flying").status_code == 400
+    monkeypatch.setattr("milecastle.server.limits.LOOKED_AT", 1)
+    found = browser.page("/threads?q=order-1")
+    assert names(found) == ["order-1"], "by the index, though it is the oldest"
+    assert "1 found in 1 threads" in found.one("main").text
+
+
+def test_tabs_have_the_number_of_threads(api: Api, browser: Browser) -> None:
+    """Fails if another status or tenant is counted."""
+    api.run("fails", 13)
+    api.run("asks", 42)
+    tabs = browser.page("/threads").one("nav", **{"aria-label": "Views"}).text
+    assert tabs.split() == ["All", "Running", "Needs", "answer", "1", "Failed", "1", "Sleeping"]
+    other = Browser(api).log_in(token_of(OTHER)).page("/threads")
+    assert "1" not in other.one("nav", **{"aria-label": "Views"}).text
 
 
 def test_scan_for_a_graph_stops_and_says_so(
@@ -97,9 +122,14 @@ def test_scan_for_a_graph_stops_and_says_so(
     """Fails if a page looks at every thread of a tenant."""
     fill(api, *(f"t{number}" for number in range(9)))
     monkeypatch.setattr("milecastle.server.limits.LOOKED_AT", 4)
-    found = browser.page("/threads?graph=none")
-    assert "None of the threads searched matches" in found.one("main").text
-    assert found.one("a", rel="next").get("href") == "/threads?graph=none&after=t3"
+    found = browser.page("/threads?graph=none&sort=name")
+    assert "No match in 4 threads" in found.one("main").text
+    assert found.one("a", rel="next").get("href") == "/threads?graph=none&sort=name&after=t3"
+    found, seen = browser.page("/threads?graph=none"), 4
+    while following := found.all("a", rel="next"):
+        assert "No match in 4 threads" in found.one("main").text
+        found, seen = browser.page(following[0].get("href")), seen + 4
+    assert seen == 12
 
 
 @pytest.mark.parametrize("prefix", [None, "", "t", "t1", "u", "zz"])
@@ -161,7 +191,7 @@ def test_full_list_is_not_too_large(api: Api, browser: Browser, name: str, count
     Fails if rows are counted and their bytes are not.
     """
     fill(api, *(f"{number:03}{name}" for number in range(count)))
-    found = browser.page("/threads")
+    found = browser.page("/threads?sort=name")
     picked = [one.get("value") for one in found.all("input", name="thread")]
     browser.post("/bulk/cancel", {"thread": picked})
     shown = len(names(found))
@@ -211,12 +241,11 @@ def test_selected_threads_are_changed_after_a_confirmation(
     assert browser.page("/threads").texts("td") == before
     assert asked.texts("li") == ["a\\r\\n<b>"]
     form = asked.one("form", action=f"/bulk/{verb}")
-    fields = {one.get("name"): one.get("value") for one in asked.all("input", type="hidden")}
+    fields = asked.sent(f"/bulk/{verb}")
     done = browser.post(form.get("action"), fields)
-    assert done.texts("td") == [outcome, "-"]
-    assert done.one("pre", id="commands").text.startswith(f"milecastle {verb} -- $'a")
-    shown = browser.page("/threads").all("span")
-    assert [one.text for one in shown if "status" in one.get("class").split()] == left
+    assert done.texts("td") == [outcome, ""]
+    assert done.commands()[0].startswith(f"milecastle {verb} -- $'a")
+    assert browser.page("/threads?sort=name").statuses() == left
 
 
 def test_refused_threads_are_named_with_the_reason(api: Api, browser: Browser) -> None:
@@ -228,7 +257,7 @@ def test_refused_threads_are_named_with_the_reason(api: Api, browser: Browser) -
     cells = done.texts("td")
     assert cells[1] == "MC604"
     assert cells[3].startswith("MC")
-    assert cells[4:] == ["queued", "-"]
+    assert cells[4:] == ["queued", ""]
     assert browser.ask("POST", "/bulk/retry", data={"csrf": browser.csrf}).status_code == 400
 
 
@@ -237,7 +266,7 @@ def test_reader_sees_no_actions_and_may_not_act(api: Api) -> None:
     fill(api, "t")
     reader = Browser(api).log_in(token_of("default", "read"))
     found = reader.page("/threads")
-    assert found.texts("button") == ["Log out", "Filter", "Copy c"]
+    assert not {"Retry", "Cancel", "Delete"} & set(found.texts("button"))
     assert found.all("input", name="thread") == []
     for verb in ("retry", "cancel", "delete"):
         fields = {"thread": "t", "confirmed": "yes"}
@@ -255,7 +284,7 @@ def test_threads_of_another_tenant_are_out_of_reach(api: Api) -> None:
     for verb in ("retry", "cancel", "delete"):
         done = other.post(f"/bulk/{verb}", {"thread": "t", "confirmed": "yes"})
         assert done.texts("td")[1] == "MC604"
-        assert f"--tenant={OTHER}" in done.one("pre", id="commands").text
+        assert f"--tenant={OTHER}" in done.commands()[0]
     assert api.app.state("t").id
 
 
@@ -269,13 +298,13 @@ def test_threads_are_filtered_by_tag(
         api.app.tag(thread, ["eu & us"])
     found = browser.page("/threads?tag=eu+%26+us")
     assert names(found) == ["a", "b"]
-    assert found.one("input", name="tag").get("value") == "eu & us"
-    assert found.one("pre", id="commands").text == "milecastle ls '--tag=eu & us' --limit=2"
+    assert found.one("input", name="tag", type="hidden").get("value") == "eu & us"
+    assert found.commands() == ["milecastle ls '--tag=eu & us' --limit=2"]
     found = browser.page(found.one("a", rel="next").get("href"))
     assert names(found) == ["d"]
     assert found.one("a", rel="first").get("href") == "/threads?tag=eu+%26+us"
     assert names(browser.page("/threads?tag=us")) == []
-    tags = [one for one in browser.page("/threads").all("a") if one.text == "eu & us"]
+    tags = browser.page("/threads?sort=name").all("a", **{"class": "tag"})
     assert [one.get("href") for one in tags] == ["/threads?tag=eu+%26+us"] * 2
 
 
@@ -300,7 +329,7 @@ def test_scan_of_a_tag_stops_and_says_so(
         api.app.tag(f"t{number}", ["eu"])
     monkeypatch.setattr("milecastle.server.limits.LOOKED_AT", 4)
     found = browser.page("/threads?tag=eu&status=failed")
-    assert "None of the threads searched matches" in found.one("main").text
+    assert "No match in 4 threads" in found.one("main").text
     assert found.one("a", rel="next").get("href") == "/threads?status=failed&tag=eu&after=t3"
 
 
@@ -311,7 +340,7 @@ def test_tags_are_shown_escaped(api: Api, browser: Browser, tag: str) -> None:
     api.app.tag("a", [tag])
     for path in ("/threads", "/threads/a"):
         found = browser.page(path)
-        (link,) = [one for one in found.all("a") if one.get("href").startswith("/threads?tag=")]
+        (link,) = found.all("a", **{"class": "tag"})
         assert link.get("href") == f"/threads?tag={quote_plus(tag)}"
         assert names(browser.page(link.get("href"))) == ["a"]
 

@@ -4,7 +4,7 @@ Rules:
 
 - The thread keys are in a store of any kind, wrapped by a key of the keyring, as one thread
   each of the reserved tenant ``milecastle.keys``; names are hashed.
-- The first writer of a thread creates its key. The fence of the key store ensures there is
+- The first writer of a thread creates its key. The key store's fence ensures there is
   only one. A writer starting a thread whose key already exists gives the key a new life, so that
   it is not erased on behalf of the previous thread.
 - Subgraph threads share their parent's key, and are deleted with it.
@@ -51,7 +51,7 @@ class Keyring:
         self._writes = True
 
     def reading(self) -> Keyring:
-        """The same without writing: a thread that is new must have a key already."""
+        """The same without writing: a new thread must have a key already."""
         found = copy(self)
         found._writes = False
         return found
@@ -97,10 +97,9 @@ class Keyring:
         return ThreadSealer(key, thread_key, new=new)
 
     def erase(self, key: ThreadKey) -> bool:
-        """Erase a thread's key, which makes every copy of it unreadable.
+        """Erase a thread's key, which makes every copy unreadable; return whether it existed.
 
-        Return whether it existed.
-        A thread of a subgraph shares its parent's key.
+        A subgraph's thread shares its parent's key.
         """
         return not is_child(key) and self._keys.delete_thread(_address(key))
 
@@ -170,8 +169,6 @@ class Keyring:
 
 
 class KeyStore(GraphlessLog):
-    """The key store, which uses the reserved tenant."""
-
     def _refuse_reserved(self, tenant: str) -> None:
         pass
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A file resumes as its thread does: it contains the state, every pending node, the items that were
+- A file resumes as its thread does: it contains the state, every pending node, the items
   sent to them, and the questions, answers and wake times of their tasks. If it cannot contain
   something, saving fails.
 

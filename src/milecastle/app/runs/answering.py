@@ -96,7 +96,7 @@ def match_answers(
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """The answers by the labels of their questions, and who gave them.
 
-    Refuses answers to closed questions, and to those that were shown differently.
+    Refuses answers to closed questions, and to those shown differently.
     """
     refuse_unasked(thread, position, given)
     found = _questions(position)

@@ -11,12 +11,11 @@ from milecastle.app.runs.answering import NOTHING_GIVEN, Given
 from milecastle.app.runs.streams import StreamMode
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import InvalidRequest
+from milecastle.model.children import Parent
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.tags import read_tags
 from milecastle.ports.store import Opened
 from milecastle.support.migration_hints import refuse_config
-
-__all__ = ["Call", "IfBusy", "IfExists", "if_taken", "resumed", "started", "submitted"]
 
 IfBusy = Literal["reject", "queue", "cancel"]
 """What ``submit`` does with a thread that has an unfinished run of another input."""
@@ -41,9 +40,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     starts the thread, under a name of ``own_key``.
 
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
-    completed with this input. ``instead_of`` is the only run that may be discarded. ``tags`` are
+    completed with this input. ``instead_of`` is the only discardable run. ``tags`` are
     added to the thread by the commit starting the run. ``assignment`` says workers run the
-    thread, and whether the caller is one of them.
+    thread, and whether the caller is one of them. ``parent`` spawns it.
     """
 
     input: Any = None
@@ -64,6 +63,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     instead_of: str | None = None
     tags: tuple[str, ...] = ()
     assignment: Assignment | None = None
+    parent: Parent | None = None
 
     def __post_init__(self) -> None:
         if self.config is not None:

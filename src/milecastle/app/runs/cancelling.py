@@ -5,11 +5,20 @@ No state is decoded: this needs neither the graph nor its types, only the key if
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec.structs
 
 from milecastle.app.emitting import notify_rest
+from milecastle.app.runs.spawning import (
+    is_cancelled_with,
+    may_have_children,
+    notify_parent,
+    spawned_by,
+)
 from milecastle.app.threads.closing import (
     FROM_OUTSIDE,
     before_input,
@@ -21,17 +30,18 @@ from milecastle.app.threads.closing import (
     journal_at,
 )
 from milecastle.codec.deltas import LogCodec
-from milecastle.engine.assignment import LOST
-from milecastle.engine.failure_records import describe, describe_lost
+from milecastle.engine.assignment import LOST, NOW
+from milecastle.engine.failure_records import describe, describe_lost, with_cause
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
-from milecastle.errors import ThreadNotFound
+from milecastle.errors import Conflict, InvalidRequest, MailboxFull, ThreadNotFound
 from milecastle.model.checkpoint import Entry
+from milecastle.model.children import OUTSTANDING
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo, may_become
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.clock import Clock
-from milecastle.ports.store import Chain, Store
+from milecastle.ports.store import Batch, Chain, Store
 
 
 def cancel_run(
@@ -49,7 +59,54 @@ def cancel_run(
     is_cancelled = despite_conflicts(partial(_cancel, store, codec, clock, key, run_id))
     if is_cancelled:
         close_children(store, codec, clock, key)
+    with suppress(MailboxFull, Conflict):  # then a worker does it, or another writer has
+        settle(store, codec, clock, key)
     return is_cancelled
+
+
+def settle(
+    store: Store,
+    codec: LogCodec,
+    clock: Clock,
+    key: ThreadKey,
+    read_state: Callable[[], Any] | None = None,
+) -> bool:
+    """Do what a run left to do after its last commit; return whether there was anything.
+
+    Notify its parent if it was spawned; cancel its children if it was cancelled. Then its index row
+    says so: until then it is due, and a writer that replaces it calls this first. Without
+    ``read_state`` the state of a completed run cannot be sent, and nothing is done.
+    """
+    head, info = store.head(key), store.thread(key)
+    if head is None or info is None or OUTSTANDING not in info.waiting_topics:
+        return False
+    record, is_completed = store.run(key, info.run_id), info.status == "completed"
+    if is_completed and read_state is None:
+        return False
+    if record is not None:
+        state = read_state() if is_completed and read_state else None
+        notify_parent(store, codec, record, info.status, state)
+    if info.status == "cancelled":
+        for child in list(spawned_by(store, key)):
+            with suppress(InvalidRequest):  # it is gone, or an input waits that could not start
+                cancel_spawned(store, codec, clock, child.key, key)
+    topics = tuple(one for one in info.waiting_topics if one != OUTSTANDING)
+    row = msgspec.structs.replace(info, worker="", due_at=None, waiting_topics=topics)
+    store.commit(Batch(key=key, head=head.seq, head_id=head.id, thread=row))
+    return True
+
+
+def cancel_spawned(
+    store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, parent: ThreadKey
+) -> None:
+    while (head := store.head(key)) is not None:
+        if not is_cancelled_with(store.run(key, head.run_id), parent):
+            return
+        if cancel_run(store, codec, clock, key, head.run_id):
+            return
+        newest = store.head(key)
+        if newest is None or newest.run_id == head.run_id:
+            return  # it has ended
 
 
 def _cancel(
@@ -79,7 +136,11 @@ def _cancel(
         return run_id is None and _cancel_waiting(store, codec, clock, chain, record)
     if waiting_inputs(store, key, 1):
         before_input(store, key, head)  # where the next one starts, or refused
-    cancel_at_head(store, codec, clock, chain, record)
+    known = store.thread(key)
+    may_spawn = record.status == "running" or bool(known and known.worker)
+    has_children = next(spawned_by(store, key), None) is not None
+    owes = has_children or (may_spawn and may_have_children(store))
+    cancel_at_head(store, codec, clock, chain, record, owes=owes)
     return True
 
 
@@ -93,19 +154,20 @@ def _cancel_waiting(
     """
     key = ended.key
     waiting, known = waiting_inputs(store, key, 1), store.thread(key)
-    record = store.run(key, waiting[0].run_id) if waiting else None
+    record = store.run(key, waiting[0].mark) if waiting else None
     if record is None or known is None:
         return False
     position = Position(values={}, entry=chain.entries[-1])
     note = f"run {record.run_id} was {FROM_OUTSIDE}"
+    due_at = NOW if OUTSTANDING in known.waiting_topics else None
     batch = journal_at(codec, clock, chain, ended).append(position, "takeover", note)
     record = msgspec.structs.replace(record, status="cancelled", ended_at=clock.now())
     batch = msgspec.structs.replace(
         batch,
         runs=(record,),
         failure=describe_cancelled(clock, record, 1),
-        thread=msgspec.structs.replace(known, worker="", due_at=None),
-        dequeues=record.run_id,
+        thread=msgspec.structs.replace(known, worker="", due_at=due_at),
+        consumes=(waiting[0].number,),
     )
     store.commit(batch)
     notify_rest(store, key)
@@ -115,18 +177,18 @@ def _cancel_waiting(
 def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exception) -> bool:
     """End a run whose waiting input its thread refuses, so the next one can start.
 
-    ``False`` if the run was not enqueued, or has applied its input, or its thread is gone.
+    ``False`` if its input did not wait, or was applied, or its thread is gone.
     """
-    if journal is None or journal.dequeues is None or journal.known:
+    if journal is None or journal.input is None or journal.known:
         return False
     known = store.thread(journal.key)
     if known is None:
         return False
-    journal.turn("failed")
-    run_id = journal.record.run_id
+    run_id, consumes = journal.record.run_id, (journal.input,)
     failure = describe(error, run_id=run_id, node=None, time=clock.now(), attempt=1)
+    journal.fail(error, failure)
     line = msgspec.structs.replace(known, worker="", due_at=None)
-    batch = msgspec.structs.replace(journal.close(failure), thread=line, dequeues=journal.dequeues)
+    batch = msgspec.structs.replace(journal.close(failure), thread=line, consumes=consumes)
     store.commit(batch)
     return True
 
@@ -171,5 +233,6 @@ def hold_lost(
     nodes = chain.entries[-1].next
     node = nodes[0] if len(nodes) == 1 else None
     failure = describe_lost(record.run_id, node=node, time=clock.now(), count=count)
+    record = with_cause(record, failure)
     close_run(store, codec, clock, chain, record, "failed", failure.message, failure)
     return failure

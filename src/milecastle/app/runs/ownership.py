@@ -27,16 +27,6 @@ from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store, offers
 from milecastle.support.forking import call_in_child
 
-__all__ = [
-    "Driving",
-    "Sighting",
-    "current_owner",
-    "find_owner",
-    "is_served",
-    "refuse_busy",
-    "why_lost",
-]
-
 _Place = tuple[int, ThreadKey]
 
 _driven: Final[dict[str, Journal]] = {}
@@ -47,8 +37,6 @@ _places: Final[dict[_Place, Journal]] = {}
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """State and description of the owning process."""
-
     state: Literal["alive", "gone", "unknown"]
     text: str
 

@@ -28,13 +28,11 @@ from milecastle.ports.store import Store
 if TYPE_CHECKING:
     from milecastle.drivers.asynchronous import Drive
 
-__all__ = ["PlannedRun"]
-
 
 class PlannedRun(Host):
     """A call's run.
 
-    A sync call of a graph that has async functions enters one event loop for the whole run. While
+    A sync call to a graph with async functions enters one event loop for the whole run. While
     it is driven, this process owns the run.
     """
 

@@ -13,7 +13,7 @@ Rules:
 - A thread whose state or next node does not match this graph is refused, with the changes. One of
   a graph with another name is not handed over to workers, even if it matches, and its run is never
   discarded.
-- An input that was enqueued behind a run starts when that has completed, on its state, or was
+- An input enqueued behind a run starts when that has completed, on its state, or was
   cancelled, on the state before its input. Behind a failed run it waits for the retry.
   No other input starts before it, unless the call sets ``discard`` or ``take_over``.
 """
@@ -38,7 +38,9 @@ from milecastle.app.runs.answering import (
     refuse_without_answer,
 )
 from milecastle.app.runs.calls import Call
+from milecastle.app.runs.cancelling import cancel_run, settle
 from milecastle.app.runs.ownership import current_owner, is_served, refuse_busy
+from milecastle.app.runs.spawning import is_orphaned
 from milecastle.app.threads.answers import answers_of
 from milecastle.app.threads.children import child_key
 from milecastle.app.threads.closing import before_input
@@ -68,6 +70,7 @@ from milecastle.engine.waiting import has_work, open_interrupts, passed_deadline
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
 from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import Entry, Source, to_datetime
+from milecastle.model.children import PARENT, has_ended, inherited
 from milecastle.model.keys import SUBGRAPH, ThreadKey, refuse_subgraph
 from milecastle.model.manifest import START
 from milecastle.model.reducers import LAST, SET
@@ -75,17 +78,8 @@ from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segm
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
-from milecastle.ports.mailbox import Sent
+from milecastle.ports.mailbox import INPUTS, NewRun, Sent
 from milecastle.ports.store import Batch, Chain, Store
-
-__all__ = [
-    "MakePlan",
-    "Start",
-    "begin_child",
-    "enqueue",
-    "rest_at",
-]
-
 
 _KEY_MARK: Final = b"\xc1key:"
 _ANSWER_MARK: Final = b"\xc1answer:"
@@ -121,8 +115,12 @@ class Start(msgspec.Struct):
         digest, self.encoded = _digest(threads, update, call.key, config)
         if found is None:
             record = _new_record(threads, key, digest)
+            if call.parent is not None:
+                metadata = record.metadata | call.parent.metadata()
+                record = msgspec.structs.replace(record, metadata=metadata)
             return self._plan(self._afresh(), record, update=update, config=config)
         chain, previous = found.chain, recorded(key, found)
+        self._settle(previous)
         entry = chain.entries[-1]
         if call.if_exists == "keep":
             raise Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=entry.seq)
@@ -151,6 +149,10 @@ class Start(msgspec.Struct):
         if previous.input_digest != digest:
             if call.discards:
                 record = _with_answers_of(previous, _new_record(threads, key, digest))
+                row = threads.store.thread(key) if PARENT in previous.metadata else None
+                if row is not None and not has_ended(row):  # a child: its parent still waits
+                    metadata = record.metadata | inherited(previous)
+                    record = msgspec.structs.replace(record, metadata=metadata)
                 return self._instead(chain, previous, update, record, unless, config)
             raise InvalidRequest(
                 f"thread '{key.thread}' has an unfinished run with another input "
@@ -176,7 +178,12 @@ class Start(msgspec.Struct):
                 tenant=key.tenant, thread=key.thread, advice="start it with invoke()"
             )
         chain, previous = found.chain, recorded(key, found)
+        self._settle(previous)
         self.threads = threads = self.threads.for_thread(key, chain)
+        if call.is_claimed and previous.status == "queued" and is_orphaned(threads.store, previous):
+            cancel_run(threads.store, threads.unbound.codec, threads.clock, key, previous.run_id)
+            position = threads.restore(chain)
+            return self._ended(position, previous.run_id, rest_at(position, "cancelled"))
         entry = chain.entries[-1]
         has_ended = not entry.next and not entry.route
         if call.is_claimed and (has_ended or previous.status == "cancelled"):
@@ -214,6 +221,11 @@ class Start(msgspec.Struct):
         if call.assignment is not None and call.assignment.is_retaken and not over.note:
             over = msgspec.structs.replace(over, note=LOST)
         return self._resumed(over, previous, given, digest, config)
+
+    def _settle(self, previous: RunRecord) -> None:
+        """Let a run that ended do what it left to do, before its index row is replaced."""
+        if PARENT in previous.metadata or previous.status == "cancelled":
+            settle_thread(self.threads.unbound, self.key)
 
     def child(self, update: Mapping[str, Any]) -> RunPlan:
         """Start or continue a subgraph's run; its parent decides when."""
@@ -278,11 +290,10 @@ class Start(msgspec.Struct):
         for one in waiting_inputs(store, self.key, 1):
             if self.call.if_exists == "queue":
                 raise _taken_meanwhile(self.key, head)
-            if (queued := store.run(self.key, one.run_id)) is not None:
+            if (queued := store.run(self.key, one.mark)) is not None:
                 refuse_busy(store, queued, head.seq)
 
     def _refuse_another_run(self, entry: Entry, previous: RunRecord) -> None:
-        """Refuse a call replacing a run, if another one has the thread, or it has ended."""
         wanted, key, seq = self.call.instead_of, self.key, entry.seq
         is_it = previous.run_id == wanted and bool(entry.next or entry.route)
         if wanted is not None and not is_it:
@@ -294,7 +305,6 @@ class Start(msgspec.Struct):
         return self._ended(position, run.run_id, rest_at(position, "completed"))
 
     def _plan_named(self, chain: Chain, named: RunRecord) -> RunPlan:
-        """Return the result of the run a key names, which is not the one at the head."""
         key, head = self.key, chain.entries[-1].seq
         if self.call.queues:  # its caller looks again, and finds the run
             raise Conflict(tenant=key.tenant, thread=key.thread, expected=head + 1, head=head)
@@ -314,10 +324,9 @@ class Start(msgspec.Struct):
         return self._plan_completed(end, named)
 
     def _waiting_input(self, chain: Chain, previous: RunRecord) -> RunPlan | None:
-        """Start a run with the first waiting input of a thread; ``None`` if there is none."""
         threads, key = self.threads, self.key
         waiting = waiting_inputs(threads.store, key, 1)
-        record = threads.store.run(key, waiting[0].run_id) if waiting else None
+        record = threads.store.run(key, waiting[0].mark) if waiting else None
         if record is None:
             return None
         codec = threads.codec.for_thread(key)
@@ -339,7 +348,7 @@ class Start(msgspec.Struct):
             over = bring_over(threads, key, chain)
             plan = self._plan(over, record, update=update, config=config)
         if plan.journal is not None:
-            plan.journal.dequeues = record.run_id
+            plan.journal.input = waiting[0].number
         return plan
 
     def _instead(
@@ -428,7 +437,7 @@ class Start(msgspec.Struct):
         given: Given = NOTHING_GIVEN,
         answers: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[frozenset[str], Mapping[str, int]]:
-        """The waits that a message has ended, and those whose deadlines have passed.
+        """The waits a message has ended, and those whose deadlines have passed.
 
         A queued run leaves its deadlines to its worker. The questions of a subgraph are answered
         in the root's log, and time out there, so one of both is refused.
@@ -448,7 +457,7 @@ class Start(msgspec.Struct):
         return arrived, passed
 
     def _still_waits(self, over: BroughtOver, previous: RunRecord) -> RunPlan | None:
-        """Release a thread that was due for a message that is gone; ``None`` if it has work."""
+        """Release a thread due for a message now gone; ``None`` if it has work."""
         threads, position, entry = self.threads, over.position, over.position.entry
         waits = waits_at(position.reserved)
         if not waits.topics or entry is None or over.changed or self.call.assignment is None:
@@ -460,7 +469,6 @@ class Start(msgspec.Struct):
         return self._released(position, entry, thread_info(entry, previous, waits))
 
     def _with_messages(self, chain: Chain, previous: RunRecord) -> RunPlan:
-        """Start a run with the messages that came for the inboxes of a completed thread."""
         threads, key, inboxes = self.threads, self.key, self.threads.graph.schema.inboxes
         over, mailbox = bring_over(threads, key, chain), require_mailbox(threads.store)
         if any(mailbox.unread(key, topic=topic, limit=1) for topic in inboxes):
@@ -471,7 +479,6 @@ class Start(msgspec.Struct):
         return self._released(over.position, entry, info)
 
     def _released(self, position: Position, entry: Entry, info: ThreadInfo) -> RunPlan:
-        """Write the index row of a thread that was due and has nothing to run."""
         assignment = self.call.assignment
         row = assignment.line(info, None) if assignment else info
         batch = Batch(key=self.key, head=entry.seq, head_id=entry.id, thread=row)
@@ -537,6 +544,16 @@ class Start(msgspec.Struct):
         if is_straight and not plan.has_readers:  # no router and no reader can change it
             journal.encoded = self.encoded
         return plan
+
+
+def settle_thread(threads: Threads, key: ThreadKey) -> bool:
+    """``settle`` with the state of a completed run."""
+
+    def read_state() -> Any:
+        position, _ = threads.existing(key)
+        return threads.graph.schema.present(position.values)
+
+    return settle(threads.store, threads.codec, threads.clock, key, read_state)
 
 
 def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan:
@@ -637,24 +654,34 @@ def _wait_behind(
     digest: str,
 ) -> tuple[RunRecord, bool]:
     record = msgspec.structs.replace(_new_record(threads, key, digest), status="queued", owner=None)
+    same = None if call.again else store.find_run(key, digest)
+    if same is not None:
+        waiting = (store.run(key, one.mark) for one in waiting_inputs(store, key))
+        known = next((run for run in waiting if run and run.input_digest == digest), None)
+        if known is not None:
+            return known, True
     config = {} if call.config is None else {CONFIG: call.config}
     body = threads.codec.encode_state({**config, **update})
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
     segment = Segment(run_id=record.run_id, graph=record.graph, key=key, queues=True)
-    mark = record.run_id if call.again else digest
-    if call.tags and not any(one.mark == mark for one in store.inputs(key)):
-        # before the input: a caller that tries again finds the run, and then adds none
+    if call.tags:  # before the input: a caller that tries again finds the run, and then adds none
         change_tags(store, key, TagChange(add=call.tags))
     try:
         carried = _as_metadata(observers.begin_segment(segment))
         record = msgspec.structs.replace(record, metadata=record.metadata | carried)
-        unless = digest if call.names_run else None
-        run_id = store.enqueue(record, mark, payload, unless=unless)
+        besides = same.run_id if same and not call.names_run else None
+        run = NewRun(record=record, unless=None if call.again else digest, besides=besides)
+        mailbox = require_mailbox(store)
+        sent = mailbox.send(key, INPUTS, record.run_id, payload, record.graph, run)
     finally:
         observers.end_segment(segment.run_id)
-    if run_id == record.run_id:
-        return record, False
-    return store.run(key, run_id) or msgspec.structs.replace(record, run_id=run_id), True
+    if not sent.number and not sent.reused:
+        raise InvalidRequest(
+            f"thread '{key.thread}' is not run by workers, so its inputs cannot wait for one: "
+            "submit when its run has ended"
+        )
+    same = None if sent.number else store.find_run(key, digest)
+    return (record, False) if same is None else (same, True)
 
 
 def _input_place(run_id: str) -> PayloadPlace:
@@ -732,13 +759,18 @@ def _rows(threads: Threads, journal: Journal) -> Mapping[str, Mapping[str, Any]]
 
 
 def _send_from(
-    threads: Threads, sender: ThreadKey, thread: str, value: Any, topic: str, name: str
+    threads: Threads,
+    sender: ThreadKey,
+    thread: str,
+    value: Any,
+    topic: str,
+    name: str,
+    carried: Mapping[str, str],
 ) -> Sent:
-    """Send a task's message to a thread of its tenant; ``name`` identifies the message."""
     refuse_subgraph(thread)
     to = ThreadKey(sender.tenant, thread)
     by = sender.thread.partition(SUBGRAPH)[0]
-    return send_message(threads.unbound, to, value, topic, by=by, task=name)
+    return send_message(threads.unbound, to, value, topic, by=by, task=name, carried=carried)
 
 
 def _new_record(
@@ -746,7 +778,7 @@ def _new_record(
 ) -> RunRecord:
     metadata = describe_environment()
     if previous is not None:
-        metadata = metadata | _as_metadata(previous.carried)
+        metadata = metadata | _as_metadata(previous.carried) | inherited(previous)
     return RunRecord(
         run_id=threads.clock.new_id(),
         key=key,
@@ -768,7 +800,6 @@ def _answers_of(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_answers_of(previous: RunRecord, record: RunRecord) -> RunRecord:
-    """Add the keys of answers a thread's runs were given before this one."""
     metadata = record.metadata | _answers_of(previous.metadata)
     return msgspec.structs.replace(record, metadata=metadata)
 

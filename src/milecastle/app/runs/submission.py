@@ -21,21 +21,11 @@ from milecastle.app.emitting import feed_of
 from milecastle.app.results import Result
 from milecastle.app.threads.log import Threads
 from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNotFound
+from milecastle.model.children import joined_children
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import JoinedStore, Store, offers
-
-__all__ = [
-    "Handle",
-    "ResultSource",
-    "awaiting",
-    "has_stopped",
-    "joined_store",
-    "lane_of",
-    "require_shared",
-    "when_stopped",
-]
 
 S = TypeVar("S")
 
@@ -47,8 +37,6 @@ stores that carry notices from other processes."""
 
 
 class ResultSource(Protocol[S]):
-    """Source of a handle's result."""
-
     def wait(self, thread: ThreadKey, timeout: float | None = None) -> Result[S]: ...
 
     async def await_result(self, thread: ThreadKey) -> Result[S]: ...
@@ -150,6 +138,8 @@ def has_stopped(threads: Threads, key: ThreadKey) -> bool:
     if info.worker or info.status in ("queued", "running"):
         return False
     if info.status == "sleeping":  # a message has to be sent, as an answer has to be given
+        if info.lane and joined_children(info):
+            return False  # workers send this one
         return bool(info.waiting_topics) and info.due_at in (None, info.wake_at)
     if info.status in ("failed", "completed", "cancelled") and info.due_at is not None:
         return False  # it is to be retried, or the next input waits

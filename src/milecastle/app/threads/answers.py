@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from milecastle.app.threads.log import Threads
@@ -14,18 +14,24 @@ from milecastle.model.reducers import SET
 
 
 def answers_of(threads: Threads, key: ThreadKey) -> Iterator[AnswerRecord]:
-    """Answers and timeouts, oldest first. Only entries that store some are decoded.
+    return answers_in(threads, key, reversed(list(threads.store.history(key))))
+
+
+def answers_in(
+    threads: Threads, key: ThreadKey, entries: Iterable[Entry]
+) -> Iterator[AnswerRecord]:
+    """Answers and timeouts of some entries. Only entries that store some are decoded.
 
     An entry repeats the step's earlier answers: those it has not changed are left out.
     """
     settled, seen = 0, dict[str, Any]()
-    for entry in reversed(list(threads.store.history(key))):
-        if entry.source not in HOLDING:
-            settled, seen = entry.seq, {}
-        elif entry.source == "answer":
+    for entry in entries:
+        if entry.source in ("answer", "update"):  # an update: a graph change was accepted with it
             found = _reserved(threads, key, entry)
             began: list[Any] = found.get(BEGAN) or [settled]
             yield from _records(entry, f"{began[0]}.{entry.step + 1}", found, seen)
+        if entry.source not in HOLDING:
+            settled, seen = entry.seq, seen if entry.source == "update" else {}
 
 
 def _reserved(threads: Threads, key: ThreadKey, entry: Entry) -> dict[str, Any]:
@@ -45,7 +51,8 @@ def _records(
     for name in (ANSWERS, TIMED_OUT):
         values: dict[str, Any] = found.get(name) or {}
         for label, value in values.items():
-            if label not in known and label in seen and seen[label] == value:
+            is_new = label in known and entry.source == "answer"
+            if not is_new and label in seen and seen[label] == value:
                 continue
             seen[label] = value
             who: list[Any] = known.get(label) or [None] * 4

@@ -134,7 +134,6 @@ def _listed(
     limit: int,
     after: str | None,
 ) -> Sequence[ThreadInfo]:
-    """A page of threads, by tag or by status."""
     if tag is not None:
         found = require_tags(store).threads(tenant, tag, limit=limit, after=after)
     else:
@@ -147,7 +146,6 @@ def _listed(
 def _with_claimed(
     store: ClaimStore, tenant: str, found: Sequence[ThreadInfo], limit: int, after: str | None
 ) -> Sequence[ThreadInfo]:
-    """A page of running threads, including those not yet marked in the index."""
     keys = {key for worker in store.workers() for key in store.claimed(worker.id)}
     last = found[-1].key.thread if len(found) == limit else None
     listed = {info.key: info for info in found}

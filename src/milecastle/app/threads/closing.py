@@ -28,6 +28,7 @@ from milecastle.engine.position import Position
 from milecastle.engine.records import attempts_at
 from milecastle.errors import Conflict, InvalidRequest, RunCancelled
 from milecastle.model.checkpoint import Entry
+from milecastle.model.children import owed
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, RunStatus
 from milecastle.ports.clock import Clock
@@ -61,11 +62,18 @@ def _cancel_child(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -
 
 
 def cancel_at_head(
-    store: Store, codec: LogCodec, clock: Clock, chain: Chain, record: RunRecord
+    store: Store,
+    codec: LogCodec,
+    clock: Clock,
+    chain: Chain,
+    record: RunRecord,
+    *,
+    owes: bool = False,
 ) -> None:
+    """``owes``: it may have children, which are cancelled after the commit."""
     key, head = record.key, chain.entries[-1]
     failure = describe_cancelled(clock, record, attempt_at(store, codec.for_thread(key), key, head))
-    close_run(store, codec, clock, chain, record, "cancelled", FROM_OUTSIDE, failure)
+    close_run(store, codec, clock, chain, record, "cancelled", FROM_OUTSIDE, failure, owes=owes)
 
 
 def describe_cancelled(clock: Clock, record: RunRecord, attempt: int) -> Failure:
@@ -82,13 +90,20 @@ def close_run(
     status: RunStatus,
     note: str,
     failure: Failure,
+    *,
+    owes: bool = False,
 ) -> None:
     key, position = record.key, Position(values={}, entry=chain.entries[-1])
     batch = journal_at(codec, clock, chain, record).append(position, "takeover", note, status)
     known, info = store.thread(key), batch.thread
     if known and info:  # no state was decoded: the open questions are the same as before
-        kept = {"lane": known.lane, "priority": known.priority, "questions": known.questions}
+        kept = {
+            "lane": known.lane or info.lane,
+            "priority": known.priority,
+            "questions": known.questions,
+        }
         info = msgspec.structs.replace(info, **kept)
+        info = owed(info, record) if owes else info
     store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
     notify_rest(store, key)
 

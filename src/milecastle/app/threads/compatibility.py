@@ -63,7 +63,6 @@ def judge_compatibility(entry: Entry, stored: bytes | None, graph: CompiledGraph
 
 
 def _unknown(entry: Entry, graph: CompiledGraph, renamed: Mapping[str, str]) -> tuple[str, ...]:
-    """Reason a thread cannot run its next nodes: the graph does not have them."""
     pending = (renamed.get(name, name) for name in (*entry.next, *entry.route))
     gone = [name for name in pending if name not in graph.nodes and name != START]
     return tuple(f"node '{name}' would run next, but the graph has no such node" for name in gone)

@@ -7,6 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from milecastle.model.notebook import card, table, value_text
+
+_SHOWN = 100
+
 _SCALARS = frozenset({bool, int, float, str, bytes})
 
 
@@ -19,8 +23,29 @@ class Change(msgspec.Struct, frozen=True):
     new: Any = None
 
 
-def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    return list(_compare("$", old, new))
+class Changes(list[Change]):
+    """Differences by path. A notebook shows the first ones."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                one.path,
+                one.kind,
+                "" if one.kind == "added" else value_text(one.old),
+                "" if one.kind == "removed" else value_text(one.new),
+            )
+            for one in self[:_SHOWN]
+        )
+        facts = {"differences": len(self)}
+        if len(self) > _SHOWN:
+            facts["shown"] = _SHOWN
+        return card("Difference", facts, table(["path", "kind", "old", "new"], rows, status=1))
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
+    return Changes(_compare("$", old, new))
 
 
 def _compare(path: str, old: Any, new: Any) -> Iterator[Change]:

@@ -22,7 +22,7 @@ from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.journal import Journal, Standing
 from milecastle.engine.position import Position, restore
-from milecastle.engine.reserved_channels import RESERVED, branched
+from milecastle.engine.reserved_channels import NAMES, branched
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.graph.schema import recorded_misfits
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata, Entry
@@ -203,7 +203,6 @@ class GraphlessLog:
         return Checkpoint(**fields, state=values, metadata=run.metadata if run else {})
 
     def _refuse_misfits(self, key: ThreadKey, parent: Entry | None, made: Standing) -> None:
-        """Refuse a state or next nodes the thread's recorded graph does not declare."""
         fingerprint = parent.fingerprint if parent else ""
         stored = self.store.manifest(key, fingerprint) if fingerprint else None
         if stored is None:
@@ -279,6 +278,6 @@ def _checked(state: Mapping[Any, Any]) -> State:
     for name in state:
         if not isinstance(name, str):
             raise InvalidRequest(f"the keys of a state are str, not {type(name).__name__}")
-        if name in RESERVED:
+        if name in NAMES:
             raise InvalidRequest(f"'{name}' is a name that a state cannot have: it is reserved")
     return dict(state)

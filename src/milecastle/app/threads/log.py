@@ -31,6 +31,7 @@ from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.engine.renaming import under_new_names
 from milecastle.engine.reserved_channels import (
+    CALLS,
     branched,
     with_no_messages,
     without_children,
@@ -40,6 +41,7 @@ from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused, Thre
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
+from milecastle.model.children import PARENT
 from milecastle.model.hosting import HOSTED
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey, refuse_own
@@ -105,7 +107,7 @@ def _refuse_unrecorded(key: ThreadKey, entry: Entry) -> NoReturn:
 
 
 class Threads:
-    """The threads of one graph in one store. ``encrypts``: each of them has its own key."""
+    """One graph's threads in one store. ``encrypts``: each of them has its own key."""
 
     def __init__(
         self, graph: CompiledGraph, store: Store, clock: Clock, sealers: Sealers | None = None
@@ -223,15 +225,16 @@ class Threads:
         if renames and position.entry:
             named = msgspec.structs.replace(position.entry, fingerprint=self.graph.fingerprint)
             position = msgspec.structs.replace(position, entry=named)
+        if CALLS in position.reserved:
+            raise InvalidRequest(
+                f"thread '{key.thread}' is in a flow whose recorded calls depend on its arguments: "
+                "fork it at its beginning, then update that"
+            )
         operations: Operations = []
         values = dict(position.values)
         try:
             apply_update(
-                self.graph.schema,
-                values,
-                UPDATE,
-                self.graph.schema.read_input(update),
-                operations,
+                self.graph.schema, values, UPDATE, self.graph.schema.read_input(update), operations
             )
             refuse_unmade(self.graph.schema, values, UPDATE)
         except (InvalidUpdate, ReducerFailed) as error:
@@ -297,11 +300,12 @@ class Threads:
     def _found(
         self, key: ThreadKey, target: ThreadKey, position: Position, entry: Entry
     ) -> CheckpointMetadata:
-        """Start another thread at a checkpoint, with its tags; it can be resumed."""
         previous, now = self.record(key, entry), self.clock.now()
         waiting = bool(entry.next or entry.route)
-        metadata = {  # without keys of answers: this thread was given none
-            name: text for name, text in previous.metadata.items() if not name.startswith(ANSWERED)
+        metadata = {  # without keys of answers: this thread was given none, and not spawned
+            name: text
+            for name, text in previous.metadata.items()
+            if not name.startswith(ANSWERED) and name != PARENT
         }
         record = msgspec.structs.replace(
             previous,

@@ -7,6 +7,7 @@ run in progress does not notice it before it receives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from milecastle.app.threads.log import Threads
@@ -14,24 +15,15 @@ from milecastle.codec.answers import read_message
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.messages import open_message, seal_message
 from milecastle.engine.position import Position
-from milecastle.engine.tasks import held_messages, is_received_row
+from milecastle.engine.reserved_channels import Wait
+from milecastle.engine.tasks import held_messages, is_received_row, received_row
 from milecastle.engine.waiting import each_wait, is_decided, received_by
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, check_name
 from milecastle.model.message import Message, check_topic
-from milecastle.ports.mailbox import Mailbox, Sent, refuse_no_thread
+from milecastle.ports.mailbox import Mailbox, Sent, each_message, refuse_no_thread
 from milecastle.ports.store import JoinedStore, Store
 from milecastle.support.printable import quoted
-
-__all__ = [
-    "arrived_waits",
-    "discard_message",
-    "look",
-    "require_mailbox",
-    "send_message",
-    "still_unread",
-    "unread_messages",
-]
 
 _KEY_MARK: Final = b"\xc1message:"
 _TASK_MARK: Final = b"\xc1sent by:"
@@ -60,18 +52,19 @@ def send_message(
     by: str | None = None,
     task: str | None = None,
     joined: JoinedStore | None = None,
+    carried: Mapping[str, str] | None = None,
 ) -> Sent:
     """Store a message. The second with the same ``key``, or from the same ``task``, is not.
 
-    ``joined`` writes it in a transaction of the caller.
+    ``joined`` writes it in a transaction of the caller; ``carried`` is data of observers.
     """
     mailbox = require_mailbox(threads.store)
     check_topic(topic)
     for what, name in (("message's key", key), ("sender's name", by)):
         if name is not None:
             check_name(what, name)
-    if joined is None or threads.store.thread(thread) is not None:  # or its caller submits it
-        _refuse_unread_by(threads, thread)
+    if threads.encrypts and joined is None and threads.store.thread(thread) is None:
+        refuse_no_thread(thread)  # it has no key
     codec = threads.codec.for_thread(thread)
     if (wanted := threads.graph.topics.get(topic)) is not None:
         value = read_message(value, wanted, f"a message of topic {quoted(topic)}")
@@ -81,17 +74,19 @@ def send_message(
         mark = codec.digest(_KEY_MARK + key.encode())
     else:
         mark = threads.clock.new_id()
-    payload = seal_message(codec, topic, mark, value, key=key, by=by)
-    return (joined or mailbox).send(thread, topic, mark, payload)
+    payload = seal_message(codec, topic, mark, value, key=key, by=by, carried=carried)
+    to = joined or mailbox
+    sent = to.send(thread, topic, mark, payload, threads.graph.name)
+    if sent.number:
+        return sent
+    _refuse_unread_by(threads, thread)
+    return to.send(thread, topic, mark, payload)
 
 
 def _refuse_unread_by(threads: Threads, key: ThreadKey) -> None:
-    """Refuse a thread whose messages no code of this graph would read."""
     info, name = threads.store.thread(key), threads.graph.name
     if info is None:
         refuse_no_thread(key)
-    if info.graph == name and info.lane:
-        return
     record = threads.store.run(key, info.run_id)
     if info.graph != name or (record is not None and not record.fingerprint):
         raise InvalidRequest(
@@ -102,31 +97,32 @@ def _refuse_unread_by(threads: Threads, key: ThreadKey) -> None:
 
 
 def unread_messages(
-    threads: Threads,
-    key: ThreadKey,
-    topic: str | None,
-    *,
-    after: int = 0,
-    limit: int | None = None,
+    threads: Threads, key: ThreadKey, topic: str | None, *, after: int = 0, limit: int | None = None
 ) -> Sequence[Message]:
     mailbox = require_mailbox(threads.store)
-    found = mailbox.unread(key, topic=topic, after=after, limit=limit)
+    if topic is not None:
+        check_topic(topic)
+        found = mailbox.unread(key, topic=topic, after=after, limit=limit)
+    else:
+        found = list(islice(each_message(mailbox, key, after), limit))
     codec = threads.codec.for_thread(key) if found else threads.codec
     return [open_message(codec, one) for one in found]
 
 
 def discard_message(threads: Threads, key: ThreadKey, number: int) -> bool:
-    return require_mailbox(threads.store).discard(key, number)
+    if type(number) is not int:
+        raise InvalidRequest(f"a message's number is an int, not {type(number).__name__}")
+    mailbox = require_mailbox(threads.store)
+    first = next(each_message(mailbox, key, number - 1), None)  # an input is cancelled instead
+    return first is not None and first.number == number and mailbox.discard(key, number)
 
 
 def look(store: Store, codec: LogCodec, key: ThreadKey, topic: str, after: int) -> list[Message]:
-    """Unread messages for a run; ``codec`` is the thread's."""
     found = require_mailbox(store).unread(key, topic=topic, after=after, limit=_AT_ONCE)
     return [open_message(codec, one) for one in found]
 
 
 def arrived_waits(store: Store, key: ThreadKey, position: Position) -> frozenset[str]:
-    """Labels of the waits that a message has ended: one that no other task received."""
     topics = {
         (topic, seen): None
         for label, wait in each_wait(position.reserved)
@@ -149,17 +145,25 @@ def arrived_waits(store: Store, key: ThreadKey, position: Position) -> frozenset
         label
         for label, wait in each_wait(position.reserved)
         if any((topic, seen) in arrived for topic, seen in wait.topics)
+        or (wait.topics and _has_its_own(position, wait))
     )
+
+
+def _has_its_own(position: Position, wait: Wait) -> bool:
+    """True if a task recorded something about a message that had ended its wait, and then died."""
+    row = position.results.get(received_row(position.step + 1, wait.task))
+    return row is not None and not set(row["value"]) <= {*wait.received}
 
 
 def still_unread(
     store: Store, key: ThreadKey, rows: Mapping[str, dict[str, Any]]
 ) -> Mapping[str, dict[str, Any]]:
-    """The rows of a step's tasks, without messages that were discarded since."""
     if not (held := held_messages(rows)):
         return rows
-    found = require_mailbox(store).unread(key, after=min(held) - 1)
-    unread = {one.number for one in found}
+    mailbox = require_mailbox(store)
+    unread = {
+        one.number for number in held for one in mailbox.unread(key, after=number - 1, limit=1)
+    }
     return {
         row: {"value": [number for number in kept["value"] if number in unread]}
         if is_received_row(row)

@@ -1,8 +1,10 @@
 """Pruning a thread: deletes the oldest checkpoints; the rest stays readable.
 
-At the cut, a snapshot replaces the entries it was built from. The cut is never past the head's last
-rollup, because an active run depends on it, nor past entries another library rebuilds its state
-from.
+At the cut, a snapshot replaces the entries it was built from. The cut is never past
+
+- the head's last rollup, because an active run depends on it;
+- the checkpoint from which the next input starts if the run is or will be cancelled;
+- entries another library rebuilds its state from.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from collections.abc import Iterator
 
 import msgspec.structs
 
+from milecastle.app.threads.closing import before_input
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.position import restore
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.hosting import NEEDED
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store
 
 
@@ -42,9 +46,23 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
 
 def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_last: int) -> int:
     """Oldest seq that stays: entries a live writer may still roll up are never cut."""
+    needed = _next_start(store, key, head) if head.fingerprint else _needed(store, codec, key)
     cut = min(head.seq - keep_last + 1, head.roll_seq)
-    needed = None if head.fingerprint else _needed(store, codec, key)
     return cut if needed is None else min(cut, needed)
+
+
+def _next_start(store: Store, key: ThreadKey, head: Entry) -> int | None:
+    """The seq from which the next input starts if this run ends by being cancelled."""
+    info = store.thread(key)
+    if info is None or not (head.next or head.route):
+        return None
+    if info.status != "cancelled" and not waiting_inputs(store, key, 1):
+        return None
+    try:
+        base = before_input(store, key, head)
+    except InvalidRequest:  # it was cut before inputs waited
+        return None
+    return base.entries[-1].seq if base else None
 
 
 def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:

@@ -33,19 +33,6 @@ from milecastle.model.notebook import card, table
 from milecastle.model.run import RunStatus
 from milecastle.ports.store import Store
 
-__all__ = [
-    "afollow",
-    "awatch",
-    "emitted_after",
-    "emitted_events",
-    "follow",
-    "history",
-    "is_kept",
-    "running_now",
-    "snapshot",
-    "stored_emissions",
-]
-
 _PAGE = 100
 
 _SHOWN = 50
@@ -272,7 +259,6 @@ def stored_emissions(
 
 
 def emitted_events(threads: Threads, key: ThreadKey, place: tuple[int, int]) -> list[Event]:
-    """Stored values from a place on, as events."""
     head = threads.store.head(key)
     found = stored_emissions(threads.store, threads.codec.for_thread(key), key, place)
     return [_event_of_emitted(one, key, head) for one in found] if head else []
@@ -381,7 +367,7 @@ class _Follower:
         return [self._event(entry) for entry in found if entry.seq > self._after]
 
     def _emissions(self, head: Entry) -> list[Event]:
-        """Stored values that were not seen yet; all checkpoints before them were."""
+        """Stored values not seen yet; all checkpoints before them were."""
         store, key, began = self._threads.store, self._key, monotonic()
         rows = head.step, store.count_results(key, emission_mark(head.step + 1))
         if rows == self._rows or not rows[1] or began < self._rows_from:

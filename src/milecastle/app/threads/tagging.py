@@ -16,8 +16,6 @@ from milecastle.model.tags import TagChange, refuse_too_many
 from milecastle.ports.store import Batch, Store
 from milecastle.ports.tags import Tags
 
-__all__ = ["added_tags", "change_tags", "require_tags", "tags_at"]
-
 _ATTEMPTS: Final = 1000
 
 

@@ -16,7 +16,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import msgspec.structs
@@ -29,10 +29,10 @@ from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 from milecastle.model.tags import TagChange
-from milecastle.ports.claims import ClaimStore, WaitingInput, waiting_inputs
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.fencing import conflict
-from milecastle.ports.mailbox import Marks, StoredMessage, each_unread
-from milecastle.ports.store import Batch, Store
+from milecastle.ports.mailbox import INPUTS, Marks, StoredMessage, each_unread
+from milecastle.ports.store import Batch, Store, offers
 
 _PAGE = 256
 _PAGE_BYTES = 16 << 20
@@ -67,7 +67,11 @@ def copy_threads(
     """
     if source is target:
         raise InvalidRequest("a store cannot be copied to itself")
-    size = _usual_batch(target) if batch is None else batch
+    size = batch
+    if size is None:
+        from milecastle.stores.jsonl import JsonlStore
+
+        size = 1 if isinstance(target, JsonlStore) else _PAGE
     if size < 1:
         raise InvalidRequest(f"batch must be at least 1, not {size}")
     looked_at = changed = checkpoints = 0
@@ -95,49 +99,24 @@ class _Copy:
             head = self._source.head(self._key)
             if head:
                 self._copy_log(head, self._source.results(self._key))
-            else:
-                self._check_empty()
-            waiting = waiting_inputs(self._source, self._key)  # before the records: each has one
+            elif there := self._target.head(self._key):
+                raise self._conflict(1, there.seq)
+            # before the records: a waiting input has one
             unread = list(each_unread(self._source.mailbox, self._key))
             mailbox = self._source.mailbox
             marks = mailbox.marks(self._key) if mailbox else Marks()
             records = self._source.runs(self._key)
             newest = self._source.head(self._key)
             if _id_of(newest) == _id_of(head):
-                known = {record.run_id: record for record in records}
                 gone = {one.number for one in marks.consumed}  # also since ``unread`` was read
                 unread = [message for message in unread if message.number not in gone]
-                self._drop_started(head.seq if head else 0, waiting, known)
                 is_there = self._target.thread(self._key) is not None
                 if is_there:  # the index row is written after what it waits for
                     self._copy_messages(unread, marks)
                 self._copy_records(head.seq if head else 0, records[::-1])
-                self._copy_inputs(waiting, known)
                 if not is_there:
                     self._copy_messages(unread, marks)
                 return
-
-    def _drop_started(
-        self, head: int, waiting: Sequence[WaitingInput], records: Mapping[str, RunRecord]
-    ) -> None:
-        for one in waiting_inputs(self._target, self._key):
-            line = self._target.thread(self._key)
-            if line and one.run_id in records and one not in waiting:
-                self._commit(Batch(key=self._key, head=head, thread=line, dequeues=one.run_id))
-
-    def _copy_inputs(
-        self, waiting: Sequence[WaitingInput], records: Mapping[str, RunRecord]
-    ) -> None:
-        if not waiting:
-            return
-        if not isinstance(self._target, ClaimStore):
-            raise InvalidRequest(
-                f"thread '{self._key.thread}' has {len(waiting)} inputs that wait for workers: the "
-                "target is no store that workers share, and cannot keep them"
-            )
-        self._copy_files(waiting)
-        for one in waiting:
-            self._target.enqueue(records[one.run_id], one.mark, one.payload, known=True)
 
     def _copy_messages(self, unread: Sequence[StoredMessage], marks: Marks) -> None:
         """Copy messages under their numbers, which the index row names, and the used marks."""
@@ -145,19 +124,34 @@ class _Copy:
         if target is None:
             if unread:
                 raise InvalidRequest(
-                    f"thread '{self._key.thread}' has {len(unread)} unread messages: the target "
-                    "has no mailboxes, and cannot keep them; let its run receive them, or discard "
-                    "them"
+                    f"thread '{self._key.thread}' has {len(unread)} unread messages or inputs: "
+                    "the target has no mailboxes, and cannot keep them; let its run receive them, "
+                    "or discard them"
                 )
             return
-        known = {message.number for message in each_unread(target, self._key)}
+        inputs = sum(message.topic == INPUTS for message in unread)
+        if inputs and not offers(self._target, ClaimStore):
+            raise InvalidRequest(
+                f"thread '{self._key.thread}' has {inputs} inputs that wait for workers: the "
+                "target is no store that workers share, and cannot keep them"
+            )
+        known = {message.number: message.mark for message in each_unread(target, self._key)}
+        ours = {message.number: message.mark for message in unread}
+        ours |= {one.number: one.mark for one in marks.consumed}
+        if any(ours.get(number, mark) != mark for number, mark in known.items()):
+            head = self._target.head(self._key)
+            raise self._conflict(head.seq + 1 if head else 1, head.seq if head else 0)
         lacking = [message for message in unread if message.number not in known]
-        if not lacking and target.marks(self._key) == marks:
+        # the source was pruned since it consumed these
+        forgotten = [number for number in known if number <= marks.last and number not in ours]
+        if not (lacking or forgotten) and target.marks(self._key) == marks:
             return
         self._copy_files(lacking)
         for start in range(0, len(lacking), _PAGE):
             target.restore(self._key, lacking[start : start + _PAGE])
         target.restore(self._key, (), marks)
+        for number in forgotten:
+            target.discard(self._key, number)
         self.commits += 1
 
     def _copy_log(self, head: Entry, results: Sequence[TaskResult]) -> None:
@@ -175,7 +169,7 @@ class _Copy:
         for page in self._pages(at, oldest, head.seq):
             self._append(page, results)
         first = self._entry_above(0).seq  # read again: it may have been pruned meanwhile
-        if _is_below(self._target, self._key, first):
+        if any(True for _ in self._target.history(self._key, limit=1, before=first)):
             self._drop_below(first, head.seq)
 
     def _check(self, there: Entry, head: Entry, oldest: Entry) -> None:
@@ -190,11 +184,6 @@ class _Copy:
         for entry in self._source.entries(self._key, after=seq, limit=1):
             return entry
         raise _changed(self._key)
-
-    def _check_empty(self) -> None:
-        there = self._target.head(self._key)
-        if there is not None:
-            raise self._conflict(1, there.seq)
 
     def _conflict(self, expected: int, head: int) -> Conflict:
         error = conflict(self._key, expected, head)
@@ -311,9 +300,7 @@ class _Copy:
         self._target.commit(batch)
         self.commits += 1
 
-    def _copy_files(
-        self, rows: Iterable[Entry | TaskResult | WaitingInput | StoredMessage]
-    ) -> None:
+    def _copy_files(self, rows: Iterable[Entry | TaskResult | StoredMessage]) -> None:
         for row in rows:
             digests, payload = (
                 unframe_files(row.payload) if names_files(row.payload) else ((), row.payload)
@@ -342,18 +329,8 @@ def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator
         yield from (info.key for info in children_of(source, key))
 
 
-def _usual_batch(target: Store) -> int:
-    from milecastle.stores.jsonl import JsonlStore
-
-    return 1 if isinstance(target, JsonlStore) else _PAGE
-
-
 def _changed(key: ThreadKey) -> InvalidRequest:
     return InvalidRequest(f"thread '{key.thread}' changed while it was being copied: copy it again")
-
-
-def _is_below(store: Store, key: ThreadKey, seq: int) -> bool:
-    return next(iter(store.history(key, limit=1, before=seq)), None) is not None
 
 
 def _id_of(entry: Entry | None) -> str | None:

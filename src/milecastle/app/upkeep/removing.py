@@ -1,6 +1,6 @@
 """Deletion of whole threads, with subgraphs and keys: a stopped one, or by erasure.
 
-Deletion is at the head that was read: a thread written to meanwhile stays. The key of an
+Deletion is at the head read before: a thread written to meanwhile stays. The key of an
 encrypted thread is deleted after the thread, and only if no thread of that name has started since
 (``Keyring.eraser``).
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from milecastle.app.encryption.keyring import Keyring
     from milecastle.builds.workspace import Workspace
 
-__all__ = ["ErasureReport", "delete_thread", "erase_threads", "remove_thread"]
-
 
 def delete_thread(
     store: Store,
@@ -52,7 +50,7 @@ def delete_thread(
     if take_over:
         return remove_thread(store, key, encryption)
     seq = head.seq if head else 0
-    ids = [head.run_id if head else "", *(one.run_id for one in waiting_inputs(store, key, 1))]
+    ids = [head.run_id if head else "", *(one.mark for one in waiting_inputs(store, key, 1))]
     for record in (store.run(key, id) for id in ids):
         if record is not None:
             refuse_busy(store, record, seq)
@@ -69,7 +67,7 @@ def remove_thread(
     """Remove a thread, then its subgraphs and its key.
 
     With ``head``, only if that is its head and no input waits; otherwise ``Conflict``. The seq
-    alone is not enough: a thread that was deleted and created again may have the same one.
+    alone is not enough: a thread deleted and created again may have the same one.
     """
     erase = encryption.eraser(key) if encryption else None
     if not delete_with_children(store, key, head=head, head_id=head_id):

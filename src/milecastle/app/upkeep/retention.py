@@ -40,8 +40,9 @@ from milecastle.errors import (
     MilecastleError,
 )
 from milecastle.model.checkpoint import Entry
+from milecastle.model.children import Parent
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import ThreadInfo
+from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store
 
@@ -79,7 +80,7 @@ class KeptMore(msgspec.Struct, frozen=True, kw_only=True):
     """A thread with more than ``keep_last`` checkpoints left, and why.
 
     ``head``: its head depends on them, and a writer may still use them; they can be deleted after
-    the next rollup. ``young``: they are newer than ``older_than``.
+    the next rollup, or when no input waits. ``young``: they are newer than ``older_than``.
     """
 
     thread: str
@@ -195,14 +196,24 @@ class _Sweep:
         if is_child(key) and self._store.thread(root_of(key)) is not None:
             return None
         runs = self._store.runs(key, limit=1)
+        if runs and self._is_awaited(runs[0]):
+            return None
         times = [run.ended_at or run.started_at for run in runs]
         times += [info.ended_at or info.started_at, head.created_at if head else 0]
         if max(times) >= self._limit:
             return None
         return (head.seq, head.id) if head else (0, None)
 
+    def _is_awaited(self, run: RunRecord) -> bool:
+        """True if its parent is not completed: a node of it that runs again would spawn another."""
+        found = Parent.of(run)
+        if found is None:
+            return False
+        parent = self._store.thread(ThreadKey(run.key.tenant, found.thread))
+        return parent is not None and parent.status != "completed"
+
     def _is_over(self, head: Entry | None, info: ThreadInfo) -> bool:
-        if info.due_at is not None or info.worker or waiting_inputs(self._store, info.key):
+        if info.due_at is not None or info.worker or waiting_inputs(self._store, info.key, 1):
             return False  # it is to be retried, or inputs wait
         stopped = info.status in ("failed", "cancelled") and not info.questions
         if head is not None and (head.next or head.route):
@@ -233,7 +244,6 @@ class _Sweep:
             self._kept_more.append(KeptMore(thread=key.thread, checkpoints=left, why=why))
 
     def _prune_patiently(self, key: ThreadKey) -> int | None:
-        """Prune a thread while others write; ``None`` if they left no gap."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._prune(key)

@@ -28,8 +28,7 @@ from milecastle.errors import CodecError, Corrupted, MilecastleError, StoreError
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
-from milecastle.ports.claims import waiting_inputs
-from milecastle.ports.mailbox import each_unread
+from milecastle.ports.mailbox import each_unread, name_of
 from milecastle.ports.maintenance import Finding, finding_of
 from milecastle.ports.store import Store
 
@@ -37,8 +36,6 @@ _PAGE = 256
 
 
 class ThreadReport(msgspec.Struct, frozen=True):
-    """Counts for a thread, and its damage."""
-
     checkpoints: int
     runs: int
     findings: tuple[Finding, ...]
@@ -54,7 +51,6 @@ def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
     for part in (
         reading.read_log,
         reading.read_head,
-        reading.read_inputs,
         reading.read_mailbox,
         reading.read_runs,
         reading.read_manifests,
@@ -137,15 +133,10 @@ class _Reading:
         for result in chain.results if chain else ():
             self._check(result.payload, f"{self._place(result.seq)}, task '{result.task}'")
 
-    def read_inputs(self) -> None:
-        for waiting in waiting_inputs(self._store, self._key):
-            place = f"thread '{self._key.thread}', input of run {waiting.run_id}"
-            self._check(waiting.payload, place)
-
     def read_mailbox(self) -> None:
         mailbox = self._store.mailbox
         for message in each_unread(mailbox, self._key):
-            self._check(message.payload, f"thread '{self._key.thread}', message {message.number}")
+            self._check(message.payload, f"thread '{self._key.thread}', {name_of(message)}")
         if mailbox is not None:
             mailbox.marks(self._key)
 

@@ -6,13 +6,14 @@ import click
 
 from milecastle.app.runs.answering import Given
 from milecastle.app.runs.calls import Call, if_taken
-from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.questions import choose, parse_answer
-from milecastle.cli.running import finish, options_of, read_config, run_options, take_over_option
+from milecastle.cli.running import read_config, run_and_exit, run_options, take_over_option
 from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, stored_app, verb
+from milecastle.cli.verb import app_option, stored_thread, verb
 from milecastle.errors import ResumeRefused
+from milecastle.model.actor import Actor
+from milecastle.model.policies import ExecutionOptions
 
 
 @click.command("answer")
@@ -27,6 +28,8 @@ from milecastle.errors import ResumeRefused
     metavar="KEY",
     help="Identifies the answer: with the same key, sending it again is safe.",
 )
+@click.option("--by", metavar="NAME", help="Who answers; stored with the answer.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, with --by; stored, too.")
 @app_option
 @take_over_option
 @run_options
@@ -37,6 +40,8 @@ def command(
     answer: str,
     question_id: str | None,
     answer_key: str | None,
+    by: str | None,
+    reason: str,
     take_over: bool,
     config: str | None,
     max_steps: int | None,
@@ -47,27 +52,26 @@ def command(
 
     JSON if valid, else text; yes and no if the question expects a bool.
     """
+    if reason and by is None:
+        raise click.UsageError("--reason is stored with the name of a person: add --by")
+    actor = None if by is None else Actor(by, reason=reason)
     node_config = read_config(config)
-    app, store = stored_app(session)
-    key = find_thread(store, session.tenant, thread)
+    app, key = stored_thread(session, thread)
     head = app.state(key)
     if answer_key is not None and not head.interrupts:
-        given = Given(answer=answer, key=answer_key)
+        given = Given(answer=answer, key=answer_key, by=actor)
     elif head.status == "completed":
         raise ResumeRefused(key.thread, ["it has already ended and has no open question"])
     else:
         question = choose(key.thread, head.interrupts, question_id)
         value = parse_answer(answer, question.answer)
-        given = Given(answers={question.id: value}, key=answer_key)
-    with session.user_code():
-        call = app.runner.begin(
-            Call(
-                thread=key,
-                options=options_of(max_steps, timeout),
-                config=node_config,
-                mode="events",
-                if_exists=if_taken(take_over),
-                given=given,
-            )
-        )
-    finish(session, call, trace=trace, reference=session.typed_app)
+        given = Given(answers={question.id: value}, key=answer_key, by=actor)
+    call = Call(
+        thread=key,
+        options=ExecutionOptions(max_steps=max_steps, timeout=timeout),
+        config=node_config,
+        mode="events",
+        if_exists=if_taken(take_over),
+        given=given,
+    )
+    run_and_exit(session, call, trace=trace)

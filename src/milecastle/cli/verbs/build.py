@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from milecastle.cli.file_runs import build_options, file_run, print_file_result
-from milecastle.cli.running import options_of, read_input
+from milecastle.cli.running import read_input
 from milecastle.cli.session import Session
 from milecastle.cli.unloadable import load_or_record
 from milecastle.cli.verb import verb
+from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode
 from milecastle.views.values import fitted
 
@@ -35,6 +36,8 @@ def command(
     run = file_run(session, app, thread, workspace, mode)
     with session.user_code():
         result = run.run(
-            mode, input=fitted(app.graph.schema, values, {}), options=options_of(None, timeout)
+            mode,
+            input=fitted(app.graph.schema, values, {}),
+            options=ExecutionOptions(timeout=timeout),
         )
     print_file_result(session, run.key, mode, result)

@@ -10,9 +10,10 @@ import click
 
 from milecastle.app.application import App
 from milecastle.app.threads.children import own_threads
+from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.with_store import with_store
 from milecastle.cli.exits import FAILED, OK, REFUSED
-from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines
+from milecastle.cli.printing import ProgressReport, counted
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, problem_line, verb
 from milecastle.errors import DefinitionError
@@ -41,20 +42,17 @@ def command(session: Session, threads: bool) -> None:
 
 
 def _report_problems(session: Session, reference: str, error: DefinitionError) -> NoReturn:
-    if session.as_json:
-        document = CheckDocument(
-            app=reference,
-            ok=False,
-            graph=None,
-            fingerprint=None,
-            nodes=(),
-            problems=tuple(map(problem_line, error.problems)),
-            threads=None,
-        )
-        print_document(document)
-    else:
-        print_lines(map(str, error.problems))
-        print_lines([f"{reference}: {counted(len(error.problems), 'problem')}"])
+    document = CheckDocument(
+        app=reference,
+        ok=False,
+        graph=None,
+        fingerprint=None,
+        nodes=(),
+        problems=tuple(map(problem_line, error.problems)),
+        threads=None,
+    )
+    count = f"{reference}: {counted(len(error.problems), 'problem')}"
+    session.report(document, [*map(str, error.problems), count])
     sys.exit(FAILED)
 
 
@@ -77,6 +75,10 @@ def fit_of(store: Store, app: App[Any], info: ThreadInfo) -> ThreadFit | None:
     if head is None or not (head.next or head.route):
         return None
     fit = app.fit(key)
+    if fit and any(node.is_flow for node in app.graph.nodes.values()):
+        replayed = app.replay(key)
+        if replayed.verdict == "differs":
+            fit = Compatibility(reasons=(replayed.detail,), note=fit.note)
     return ThreadFit(
         thread=key.thread,
         status=info.status,
@@ -90,24 +92,21 @@ def fit_of(store: Store, app: App[Any], info: ThreadInfo) -> ThreadFit | None:
 def _print(
     session: Session, reference: str, app: App[Any], fits: tuple[ThreadFit, ...] | None
 ) -> None:
-    if session.as_json:
-        document = CheckDocument(
-            app=reference,
-            ok=all(fit.fits for fit in fits or ()),
-            graph=app.graph.name,
-            fingerprint=app.fingerprint,
-            nodes=tuple(app.graph.nodes),
-            problems=(),
-            threads=fits,
-        )
-        print_document(document)
-        return
-    print_lines([f"{reference}: no problems (nodes {names(tuple(app.graph.nodes))})"])
-    if fits is None:
-        return
-    misfits = [fit for fit in fits if not fit.fits]
-    for fit in misfits:
-        print_lines([f"{fit.thread}: would not resume ({fit.status}, next {names(fit.next)})"])
-        print_lines(f"  {reason}" for reason in fit.reasons)
-    print_lines(f"{fit.thread}: {fit.note}" for fit in fits if fit.note)
-    print_lines([f"{counted(len(fits), 'unfinished thread')}, {len(misfits)} would not resume"])
+    document = CheckDocument(
+        app=reference,
+        ok=all(fit.fits for fit in fits or ()),
+        graph=app.graph.name,
+        fingerprint=app.fingerprint,
+        nodes=tuple(app.graph.nodes),
+        problems=(),
+        threads=fits,
+    )
+    lines = [f"{reference}: no problems (nodes {names(tuple(app.graph.nodes))})"]
+    if fits is not None:
+        misfits = [fit for fit in fits if not fit.fits]
+        for fit in misfits:
+            lines.append(f"{fit.thread}: would not resume ({fit.status}, next {names(fit.next)})")
+            lines += (f"  {reason}" for reason in fit.reasons)
+        lines += (f"{fit.thread}: {fit.note}" for fit in fits if fit.note)
+        lines.append(f"{counted(len(fits), 'unfinished thread')}, {len(misfits)} would not resume")
+    session.report(document, lines)

@@ -2,7 +2,7 @@
 
 Rules:
 
-- Each command that is printed is run, as a process, and what is printed below it is its output.
+- Each printed command is run, as a process, and what is printed below it is its output.
   ``kill -9`` is what ``Popen.kill`` does.
 - What is said of the two processes is what they printed. If it is not what it should be, the demo
   fails.
@@ -97,8 +97,6 @@ def _has_web_view() -> bool:
 
 
 class DemoShell:
-    """Runs commands in a folder and prints them with their output."""
-
     def __init__(self, folder: str, *, quiet: bool) -> None:
         self.folder, self._quiet = folder, quiet
         settings = {name for name in os.environ if name.startswith("MILECASTLE_")}
@@ -106,7 +104,6 @@ class DemoShell:
         self._environment["PYTHONUNBUFFERED"] = "1"
 
     def say(self, *lines: str) -> None:
-        """Print lines, unless one document is to be printed."""
         if not self._quiet:
             print_lines(lines)
 
@@ -141,7 +138,6 @@ class DemoShell:
         return nodes
 
     def watch(self, command: str) -> None:
-        """Run a command at this terminal until Ctrl-C."""
         self.say("", f"$ {command}   (Ctrl-C ends it)")
         arguments = self._arguments(command)
         with subprocess.Popen(arguments, cwd=self.folder, env=self._environment) as process:  # noqa: S603 - this very program

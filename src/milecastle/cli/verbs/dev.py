@@ -50,6 +50,8 @@ def command(session: Session, port: int | None, no_browser: bool) -> None:
 
 
 def _reload(session: Session, port: int | None, opens: bool, interrupts: Interrupts) -> str:
+    import sys
+
     from milecastle.cli.reloading import Reloader
     from milecastle.server.tokens import new_secret
 
@@ -57,28 +59,17 @@ def _reload(session: Session, port: int | None, opens: bool, interrupts: Interru
     url = f"http://{listening.address}/"
     if opens:
         _open_when_served(listening.address, f"{url}?token={token}")
-    arguments = _serve(session, listening.socket.getsockname()[1])
-    Reloader(session.folder, arguments, listening.socket, token, interrupts).run()
+    serve = [sys.executable, "-P", "-m", "milecastle", "serve", "--worker"]
+    given = {
+        "--store": session.typed_store,
+        "--tenant": session.typed_tenant,
+        "--port": str(listening.socket.getsockname()[1]),
+    }
+    serve += (f"{name}={value}" for name, value in given.items() if value)
+    serve += ["--debug"] if session.debug else []
+    serve += session.typed_apps
+    Reloader(session.folder, serve, listening.socket, token, interrupts).run()
     return url
-
-
-def _serve(session: Session, port: int) -> list[str]:
-    import sys
-
-    given = {"--store": session.typed_store, "--tenant": session.typed_tenant, "--port": str(port)}
-    options = [f"{name}={value}" for name, value in given.items() if value]
-    debug = ["--debug"] if session.debug else []
-    return [
-        sys.executable,
-        "-P",
-        "-m",
-        "milecastle",
-        "serve",
-        "--worker",
-        *options,
-        *debug,
-        *session.typed_apps,
-    ]
 
 
 def _listen(port: int | None) -> ListeningSocket:

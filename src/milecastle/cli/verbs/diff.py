@@ -1,4 +1,4 @@
-"""``milecastle diff``: the differences between two checkpoints, of one thread or of two."""
+"""``milecastle diff``: the differences between two checkpoints, in one thread or in two."""
 
 from __future__ import annotations
 

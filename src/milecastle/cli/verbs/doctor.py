@@ -1,6 +1,6 @@
 """``milecastle doctor``: check the setup and say what to do.
 
-Nothing is changed: a store that is not up to date is not opened, because opening would migrate it.
+Nothing is changed: an outdated store is not opened, because opening would migrate it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ def _store(session: Session, url: str) -> Iterator[DoctorCheck]:
     except MilecastleError as error:
         yield _unusable(error, path)
         return
-    migrations = _pending(pending, path) if place else _unknown()
+    if place is None:
+        migrations = _line("migrations", "ok", f"nothing is known about them: {MISSING}")
+    else:
+        migrations = _pending(pending, path)
     yield migrations
     if path is not None:
         yield _permissions(path)
@@ -113,17 +116,12 @@ def _store(session: Session, url: str) -> Iterator[DoctorCheck]:
 
 def _unusable(error: MilecastleError, path: Path | None) -> DoctorCheck:
     if path is None:
-        return _line(
-            "store", "failed", error.message, "is the server running, and is the URL correct?"
-        )
+        advice = "is the server running, and is the URL correct?"
+        return _line("store", "failed", error.message, advice)
     if isinstance(error, FormatTooNew):
         found = f"the file has version {error.found}, this library reads {error.supported}"
         return _line("migrations", "failed", found, "upgrade milecastle")
     return _line("migrations", "failed", error.message, "is it the right file?")
-
-
-def _unknown() -> DoctorCheck:
-    return _line("migrations", "ok", f"nothing is known about them: {MISSING}")
 
 
 def _pending(pending: Pending | None, path: Path | None) -> DoctorCheck:
@@ -153,9 +151,8 @@ def _room(path: Path) -> DoctorCheck:
     free = shutil.disk_usage(path).free
     found = f"{free / (1 << 30):.1f} GiB free"
     if free < _NO_ROOM:
-        return _line(
-            "disk", "failed", found, "free some space: a commit that finds no space stops its run"
-        )
+        advice = "free some space: a commit that finds no space stops its run"
+        return _line("disk", "failed", found, advice)
     if free < _LITTLE_ROOM:
         return _line("disk", "warning", found, "make room, or prune with `milecastle gc`")
     return _line("disk", "ok", found)
@@ -211,12 +208,8 @@ def _app(session: Session, reference: str) -> DoctorCheck:
     try:
         app = session.app()
     except (MilecastleError, LoadError) as error:
-        return _line(
-            "app",
-            "failed",
-            error.message,
-            f"`{command_text('check', reference)}` reports the details",
-        )
+        advice = f"`{command_text('check', reference)}` reports the details"
+        return _line("app", "failed", error.message, advice)
     kept = "" if app.has_store else ", and no store"
     return _line("app", "ok", f"{reference} has {counted(len(app.graph.nodes), 'node')}{kept}")
 

@@ -20,15 +20,12 @@ _SOURCE = Path(__file__).parents[4] / "docs" / "errors.md"
 
 
 class ErrorPage(NamedTuple):
-    """The section of one code."""
-
     code: str
     title: str
     text: str
 
 
 def error_pages() -> dict[str, ErrorPage]:
-    """Every code and its section, in the order of the page."""
     page = (_SHIPPED if _SHIPPED.is_file() else _SOURCE).read_text("utf-8")
     sections = re.split(r"^#+ (MC\d{3}) (.*)\n", page, flags=re.MULTILINE)[1:]
     parts = zip(sections[::3], sections[1::3], sections[2::3], strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -77,16 +78,19 @@ def command(
     has_rules = keep_last is not None or older_than is not None
     if not has_rules and not objects:
         raise click.UsageError("nothing selected: use --keep-last 20, --older-than 30d, or both")
-    swept = Swept()
+    reports: list[RetentionReport] = []
+    skipped: dict[str, str] = {}
     if has_rules and (workspace is None or session.url() or session.named_app):
         rules = Retention(keep_last=keep_last, older_than=older_than, failed=failed)
-        _sweep(session, rules, threads, dry_run, swept)
+        reports = list(_sweep(session, rules, threads, dry_run))
+        for report in reports:
+            skipped |= {name: _reason(error) for name, error in report.unreadable.items()}
     file_runs: tuple[str, ...] = ()
     if has_rules:
         file_runs = _file_runs(session, workspace, keep_last, older_than, threads, dry_run)
     if objects:
         _sweep_objects(session, dry_run)
-    _print(session, swept, file_runs, dry_run=dry_run)
+    _print(session, reports, skipped, file_runs, dry_run=dry_run)
 
 
 def _sweep_objects(session: Session, dry_run: bool) -> None:
@@ -103,18 +107,14 @@ def _sweep_objects(session: Session, dry_run: bool) -> None:
         )
 
 
-class Swept:
-    """The outcome for the threads. ``left`` were skipped, and why."""
-
-    def __init__(self) -> None:
-        self.reports: list[RetentionReport] = []
-        self.left: dict[str, str] = {}
-
-
 def _sweep(
-    session: Session, rules: Retention, threads: tuple[str, ...], dry_run: bool, swept: Swept
-) -> None:
-    keepers = keepers_of(session, _types(session))
+    session: Session, rules: Retention, threads: tuple[str, ...], dry_run: bool
+) -> Iterator[RetentionReport]:
+    types: list[Any] = []
+    if session.named_app is not None:  # pruning may have to decode a state
+        channels = session.app().graph.schema.channels
+        types = [channel.annotation for channel in channels.values()]
+    keepers = keepers_of(session, types)
     gone: set[ThreadKey] = set()
     keys = all_threads(session.store(), session.tenant, threads)
     for name in ProgressReport("deleting").over(key.thread for key in keys):
@@ -124,8 +124,7 @@ def _sweep(
         one = msgspec.structs.replace(rules, threads=(name,))
         report = with_keys(keepers, partial(_apply, session.tenant, one, dry_run))
         gone.update(map(session.key, report.deleted))
-        swept.reports.append(report)
-        swept.left.update((each, _reason(error)) for each, error in report.unreadable.items())
+        yield report
 
 
 def _reason(error: MilecastleError) -> str:
@@ -145,13 +144,6 @@ def _apply(
         if isinstance(error, PlaintextRefused):
             raise error
     return report
-
-
-def _types(session: Session) -> list[Any]:
-    """The types of the app, if one was named: pruning may have to decode a state."""
-    if session.named_app is None:
-        return []
-    return [channel.annotation for channel in session.app().graph.schema.channels.values()]
 
 
 def _file_runs(
@@ -189,8 +181,14 @@ def _file_runs(
     return gone.runs
 
 
-def _print(session: Session, swept: Swept, file_runs: tuple[str, ...], *, dry_run: bool) -> None:
-    reports = swept.reports
+def _print(
+    session: Session,
+    reports: list[RetentionReport],
+    skipped: dict[str, str],
+    file_runs: tuple[str, ...],
+    *,
+    dry_run: bool,
+) -> None:
     document = GcDocument(
         tenant=session.tenant,
         dry_run=dry_run,
@@ -199,7 +197,7 @@ def _print(session: Session, swept: Swept, file_runs: tuple[str, ...], *, dry_ru
         dropped=sum(report.dropped for report in reports),
         deleted=tuple(name for report in reports for name in report.deleted),
         busy=tuple(name for report in reports for name in report.busy),
-        undecoded=tuple(swept.left),
+        undecoded=tuple(skipped),
         file_runs=file_runs,
         kept_more=tuple(
             KeptLine(thread=one.thread, checkpoints=one.checkpoints, why=one.why)
@@ -220,7 +218,7 @@ def _print(session: Session, swept: Swept, file_runs: tuple[str, ...], *, dry_ru
     _say_why_more(document)
     for name in document.busy:
         say(f"{name} was being written to throughout: it is left for the next gc")
-    for name, why in swept.left.items():
+    for name, why in skipped.items():
         say(f"{name} was skipped: {why}")
 
 

@@ -6,7 +6,6 @@ import click
 
 from milecastle.cli.addressing import find_thread, has_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.printing import print_document, print_table
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb, workspace_option
 from milecastle.model.checkpoint import CheckpointMetadata
@@ -26,7 +25,7 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
     No state is decoded. A parent that is not on the next line shows where a branch starts. For file
     runs, each completed node is listed.
     """
-    from milecastle.cli.file_threads import no_thread, open_source, print_file_history
+    from milecastle.cli.file_runs import no_thread, open_source, print_file_history
 
     store, files = open_source(session, workspace)
     is_stored = store is not None and has_thread(store, session.key(thread))
@@ -38,10 +37,6 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
     key = find_thread(store, session.tenant, thread)
     entries = store.history(key, limit=limit)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
-    if session.as_json:
-        document = HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
-        print_document(document)
-        return
     by_id = {line.id: line.seq for line in lines}
     rows = [
         [
@@ -56,4 +51,6 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
         ]
         for line in lines
     ]
-    print_table(["SEQ", "SOURCE", "NODES", "NEXT", "PARENT", "TIME", "ID", "NOTE"], rows)
+    document = HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
+    head = ["SEQ", "SOURCE", "NODES", "NEXT", "PARENT", "TIME", "ID", "NOTE"]
+    session.report_table(document, head, rows)

@@ -15,16 +15,24 @@ from milecastle.errors import InvalidRequest
 from milecastle.views.documents import InitDocument
 
 _TEMPLATE = Path(__file__).parents[1] / "template"
+_AGENT = _TEMPLATE / "agent"
 RUN_ORDER = """milecastle run --thread order-1 --input '{"items": ["lamp"]}'"""
 
+_ASK_AGENT = (
+    "milecastle run --thread t-1 --input "
+    """'{"messages": [{"role": "user", "content": "My lamp arrived broken."}]}'"""
+)
 
-def write_project(folder: Path) -> list[str]:
+
+def write_project(folder: Path, template: Path | None = None) -> list[str]:
     """Write the project into a folder; the names of its files.
 
     Raises:
         InvalidRequest: a file is already there, or cannot be written. None is overwritten.
     """
-    texts = {path.stem: path.read_text("utf-8") for path in sorted(_TEMPLATE.glob("*.txt"))}
+    texts = {
+        path.stem: path.read_text("utf-8") for path in sorted((template or _TEMPLATE).glob("*.txt"))
+    }
     taken = [name for name in texts if os.path.lexists(folder / name)]
     if taken:
         raise InvalidRequest(
@@ -42,13 +50,14 @@ def write_project(folder: Path) -> list[str]:
 
 @click.command("init")
 @click.argument("folder", metavar="[FOLDER]", default=".")
+@click.option("--agent", is_flag=True, help="Write an agent: a model with tools, as a graph.")
 @verb
-def command(session: Session, folder: str) -> None:
+def command(session: Session, folder: str, agent: bool) -> None:
     """Write a small project: a graph, its tests with crash_everywhere, and pyproject.toml.
 
     Into this folder, or FOLDER. No file is overwritten.
     """
-    files = write_project(Path(folder))
+    files = write_project(Path(folder), _AGENT if agent else None)
     if session.as_json:
         print_document(InitDocument(folder=folder, files=tuple(files)))
         return
@@ -59,8 +68,8 @@ def command(session: Session, folder: str) -> None:
             f"wrote {', '.join(files)} in {Path(folder).absolute()}",
             "next:",
             *enter,
-            f"  {RUN_ORDER}",
-            "  milecastle show order-1",
+            f"  {_ASK_AGENT if agent else RUN_ORDER}",
+            f"  milecastle show {'t-1' if agent else 'order-1'}",
             "  pip install pytest && pytest",
             "  pip install 'milecastle[serve]' && milecastle dev",
         ]

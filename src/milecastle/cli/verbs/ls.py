@@ -44,7 +44,7 @@ def command(
     Sorted by name, each with its status and what it waits for, including file runs. A thread
     recorded as running is shown as lost unless its process is known to be alive.
     """
-    from milecastle.cli.file_threads import open_source
+    from milecastle.cli.file_runs import open_source
 
     store, files = open_source(session, workspace)
     found: list[ThreadLine] = []
@@ -78,16 +78,14 @@ def command(
 
 def _print(lines: Sequence[ThreadLine]) -> None:
     head = ["THREAD", "STATUS", "WAITS FOR", "GRAPH", "STARTED", "RUN", "KIND"]
-    rows = [_row(line) for line in lines]
+    rows = [
+        [t.thread, t.status, _waits_for(t), t.graph or "-", seconds(t.started_at), t.run_id, t.kind]
+        for t in lines
+    ]
     if any(line.tags for line in lines):
         head.append("TAGS")
         rows = [[*row, ", ".join(t.tags) or "-"] for row, t in zip(rows, lines, strict=True)]
     print_table(head, rows)
-
-
-def _row(t: ThreadLine) -> list[str]:
-    started = seconds(t.started_at)
-    return [t.thread, t.status, _waits_for(t), t.graph or "-", started, t.run_id, t.kind]
 
 
 def _waits_for(line: ThreadLine) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, stored_app, verb
+from milecastle.cli.verb import app_option, stored_thread, verb
 from milecastle.errors import InvalidRequest
 from milecastle.views.documents import MailboxDocument
 from milecastle.views.messages import message_line
@@ -25,8 +24,7 @@ def command(session: Session, thread: str, topic: str | None, discard: int | Non
 
     --discard removes one that no code can receive, for example one of a wrong type.
     """
-    app, store = stored_app(session)
-    key = find_thread(store, session.tenant, thread)
+    app, key = stored_thread(session, thread)
     if discard is not None and not app.discard(key, discard):
         raise InvalidRequest(f"thread '{key.thread}' has no unread message {discard}")
     lines = tuple(map(message_line, app.mailbox(key, topic)))

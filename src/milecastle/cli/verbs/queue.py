@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import msgspec.structs
 
+from milecastle.app.runs.submission import require_shared
 from milecastle.cli.printing import print_document, print_table, say
-from milecastle.cli.running import shared_store
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.ports.limits import Limit
@@ -48,7 +48,7 @@ def command(
     the tenant in --tenant or of every tenant together. Running workers apply it from their next
     claim on. What is paused stays due, and what runs is not stopped.
     """
-    store = shared_store(session)
+    store = require_shared(session.store())
     if action is None and (concurrency is not None or rate is not None or clear):
         raise click.UsageError(
             "--concurrency, --rate and --clear belong to: milecastle queue limit"

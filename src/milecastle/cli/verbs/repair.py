@@ -7,7 +7,7 @@ import sys
 import click
 
 from milecastle.cli.exits import FAILED, OK
-from milecastle.cli.printing import counted, print_document, print_lines, say
+from milecastle.cli.printing import counted, say
 from milecastle.cli.session import MISSING, Session
 from milecastle.cli.verb import verb
 from milecastle.views.documents import Damage, RepairDocument, RepairLine
@@ -36,19 +36,12 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
             say("nothing to repair: only log files (file://...) can have torn lines")
     else:
         say(f"nothing to repair in {session.describe_store()}: {MISSING}")
-    _print(session, looked_at, repaired, damage)
-    sys.exit(FAILED if damage else OK)
-
-
-def _print(
-    session: Session, threads: int, repaired: list[RepairLine], damage: list[Damage]
-) -> None:
     document = RepairDocument(
-        tenant=session.tenant, threads=threads, repaired=tuple(repaired), damage=tuple(damage)
+        tenant=session.tenant, threads=looked_at, repaired=tuple(repaired), damage=tuple(damage)
     )
-    if session.as_json:
-        print_document(document)
-        return
-    print_lines(f"{line.file}: torn line removed, copy saved at {line.kept}" for line in repaired)
-    print_lines(f"{item.place}: {item.problem} [{item.code}]" for item in damage)
-    print_lines([f"{counted(threads, 'thread')}, {len(repaired)} repaired, {len(damage)} damaged"])
+    lines = [f"{line.file}: torn line removed, copy saved at {line.kept}" for line in repaired]
+    lines += (f"{item.place}: {item.problem} [{item.code}]" for item in damage)
+    count = counted(looked_at, "thread")
+    lines.append(f"{count}, {len(repaired)} repaired, {len(damage)} damaged")
+    session.report(document, lines)
+    sys.exit(FAILED if damage else OK)

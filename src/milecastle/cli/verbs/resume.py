@@ -7,10 +7,11 @@ import click
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.running import finish, options_of, read_config, run_options, take_over_option
+from milecastle.cli.running import read_config, run_and_exit, run_options, take_over_option
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.errors import InvalidRequest, ResumeRefused
+from milecastle.model.policies import ExecutionOptions
 
 
 @click.command("resume")
@@ -46,15 +47,12 @@ def command(
         key = find_thread(app.store, session.tenant, thread)
     except InvalidRequest as error:
         raise ResumeRefused(thread, [error.message]) from None
-    with session.user_code():
-        call = app.runner.begin(
-            Call(
-                thread=key,
-                options=options_of(max_steps, timeout),
-                config=node_config,
-                mode="events",
-                if_exists=if_taken(take_over),
-                accept_changes=accept_changes,
-            )
-        )
-    finish(session, call, trace=trace, reference=session.typed_app)
+    call = Call(
+        thread=key,
+        options=ExecutionOptions(max_steps=max_steps, timeout=timeout),
+        config=node_config,
+        mode="events",
+        if_exists=if_taken(take_over),
+        accept_changes=accept_changes,
+    )
+    run_and_exit(session, call, trace=trace)

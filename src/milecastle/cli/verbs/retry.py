@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.running import config_option, print_handle, read_config
 from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, stored_app, verb
+from milecastle.cli.verb import app_option, stored_thread, verb
 
 
 @click.command("retry")
@@ -20,7 +19,5 @@ from milecastle.cli.verb import app_option, stored_app, verb
 def command(session: Session, thread: str, delay: float, config: str | None) -> None:
     """Hand a thread whose run failed, died or was cancelled over to the workers."""
     node_config = read_config(config)
-    app, store = stored_app(session)
-    key = find_thread(store, session.tenant, thread)
-    handle = app.retry(key, delay=delay, config=node_config)
-    print_handle(session, handle)
+    app, key = stored_thread(session, thread)
+    print_handle(session, app.retry(key, delay=delay, config=node_config))

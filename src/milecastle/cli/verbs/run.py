@@ -10,11 +10,10 @@ from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import command_text
 from milecastle.cli.printing import say
 from milecastle.cli.running import (
-    finish,
     input_options,
-    options_of,
     read_config,
     read_input,
+    run_and_exit,
     run_options,
     take_over_option,
 )
@@ -22,6 +21,7 @@ from milecastle.cli.session import Session
 from milecastle.cli.unloadable import load_or_record
 from milecastle.cli.verb import app_argument, verb
 from milecastle.model.keys import ThreadKey
+from milecastle.model.policies import ExecutionOptions
 from milecastle.model.tags import read_tags
 from milecastle.views.values import fitted
 
@@ -80,7 +80,7 @@ def command(
         again=again,
         if_exists=if_taken(take_over, discard),
         tags=read_tags(tags),
-        options=options_of(max_steps, timeout),
+        options=ExecutionOptions(max_steps=max_steps, timeout=timeout),
         config=node_config,
         mode="events",
     )
@@ -89,9 +89,7 @@ def command(
     if declares_files(app):
         command = command_text("build", *session.typed_apps)
         say(f"nodes declare files, and a thread runs all; to run what is needed: {command}")
-    with session.user_code():
-        planned = app.runner.begin(call)
-    finish(session, planned, trace=trace, reference=session.typed_app)
+    run_and_exit(session, call, trace=trace)
 
 
 def _key(session: Session, thread: str | None, *, has_store: bool) -> ThreadKey | None:

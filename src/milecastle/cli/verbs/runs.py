@@ -1,6 +1,6 @@
-"""``milecastle runs``: the records of runs.
+"""``milecastle runs``: run records.
 
-Bulk work by ``fleet.bulk``, with progress and the reason of each skipped thread on stderr.
+Bulk work by ``fleet.bulk``, with progress and each skipped thread's reason on stderr.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -34,9 +34,6 @@ from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.lines import run_line, run_row
 from milecastle.views.listing import found_threads
 from milecastle.views.showing import run_lines
-
-if TYPE_CHECKING:
-    from milecastle.views.builds import FileThreads
 
 
 @click.command("runs")
@@ -82,11 +79,7 @@ def command(
     --status the runs of one status are listed, retried, cancelled or deleted, one after the other:
     it is safe to interrupt this and to call it again.
     """
-    flags: dict[BulkAction, bool] = {
-        "retry": retry_all,
-        "cancel": cancel_all,
-        "delete": delete_all,
-    }
+    flags: dict[BulkAction, bool] = {"retry": retry_all, "cancel": cancel_all, "delete": delete_all}
     given: list[BulkAction] = [action for action, is_given in flags.items() if is_given]
     if len(given) > 1:
         raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
@@ -100,11 +93,14 @@ def command(
         return
     if run_id and not thread:
         raise click.UsageError("--run needs the thread as well: milecastle runs THREAD --run ID")
-    from milecastle.cli.file_threads import no_thread, open_source
+    from milecastle.cli.file_runs import no_thread, open_source
 
     store, files = open_source(session, workspace)
-    of_files = [] if files is None else _of_files(files, thread, run_id, limit)
-    lines = [run_line(run, files.failure(run)) for run in of_files] if files else []
+    lines: list[RunLine] = []
+    if files is not None:
+        of_files = files.runs(thread, None if thread and run_id else limit)
+        wanted = [run for run in of_files if not thread or run.run_id.startswith(run_id or "")]
+        lines = [run_line(run, files.failure(run)) for run in wanted]
     if store is not None and (
         thread is None or not lines or has_thread(store, session.key(thread))
     ):
@@ -125,8 +121,6 @@ def _of_status(
     limit: int | None,
     action: BulkAction | None,
 ) -> None:
-    from milecastle.cli.verbs.runs import CHANGES, change_all
-
     if action is not None and (why := why_not(action, status)) is not None:
         raise click.UsageError(f"--{action}-all {why}")
     store = session.store()
@@ -151,14 +145,6 @@ def _print_runs(session: Session, lines: Sequence[RunLine]) -> None:
         print_table(head, [run_row(line) for line in lines])
 
 
-def _of_files(
-    files: FileThreads, thread: str | None, run_id: str | None, limit: int | None
-) -> list[RunRecord]:
-    if thread is None or not run_id:
-        return files.runs(thread, limit)
-    return [run for run in files.runs(thread) if run.run_id.startswith(run_id)]
-
-
 def _found(
     session: Session,
     store: Store,
@@ -176,7 +162,7 @@ def _found(
         except Corrupted as error:
             if thread is not None:
                 raise
-            say(f"{key.thread} was skipped: {error}")
+            _skip(key.thread, error)
 
 
 def _keys(store: Store, tenant: str, thread: str | None, subgraphs: bool) -> Iterator[ThreadKey]:
@@ -243,11 +229,12 @@ CHANGES: Final[Mapping[BulkAction, tuple[Callable[[Session], ThreadChange], str]
 def change_all(
     store: Store, threads: Iterable[ThreadInfo], status: RunStatus, change: ThreadChange, done: str
 ) -> tuple[int, int]:
-    """Change each thread; return the numbers changed and skipped."""
     changed = skipped = 0
     said = monotonic()
     listed = ((info.key, info.run_id) for info in threads)
-    for is_changed in change_threads(store, listed, status, change, _refused):
+    for is_changed in change_threads(
+        store, listed, status, change, lambda info, error: _skip(info.key.thread, error)
+    ):
         changed, skipped = changed + is_changed, skipped + (not is_changed)
         if monotonic() - said >= _EVERY:
             said = monotonic()
@@ -255,5 +242,5 @@ def change_all(
     return changed, skipped
 
 
-def _refused(info: ThreadInfo, error: MilecastleError) -> None:
-    say(f"{info.key.thread} was skipped: {error}")
+def _skip(thread: str, error: MilecastleError) -> None:
+    say(f"{thread} was skipped: {error}")

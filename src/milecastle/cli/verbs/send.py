@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.questions import parse_loosely
 from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, stored_app, verb
+from milecastle.cli.verb import app_option, stored_thread, verb
 from milecastle.views.documents import SendDocument
 
 
@@ -26,19 +25,13 @@ from milecastle.views.documents import SendDocument
 @app_option
 @verb
 def command(
-    session: Session,
-    thread: str,
-    value: str,
-    topic: str,
-    message_key: str | None,
-    by: str | None,
+    session: Session, thread: str, value: str, topic: str, message_key: str | None, by: str | None
 ) -> None:
     """Send a message to a thread, whatever its run does.
 
     JSON if valid, else text. A thread that waits for the topic becomes due; workers resume it.
     """
-    app, store = stored_app(session)
-    key = find_thread(store, session.tenant, thread)
+    app, key = stored_thread(session, thread)
     sent = app.send(key, parse_loosely(value), topic, key=message_key, by=by)
     document = SendDocument(
         tenant=key.tenant,

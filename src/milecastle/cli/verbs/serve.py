@@ -44,6 +44,7 @@ from milecastle.views.documents import ServeDocument
     metavar="",
     help="Run what is submitted in this process; by default on every store but PostgreSQL.",
 )
+@click.option("--mcp", is_flag=True, help="Also serve the graphs as MCP tools, under /mcp.")
 @verb
 def command(
     session: Session,
@@ -52,6 +53,7 @@ def command(
     tokens: str | None,
     hosts: tuple[str, ...],
     worker: bool | None,
+    mcp: bool,
 ) -> None:
     """Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.
 
@@ -61,10 +63,12 @@ def command(
     import logging
 
     from milecastle.cli.reloading import take_dev_seat
-    from milecastle.server import require_extra
+    from milecastle.server import require_extra, require_mcp
 
     seat = take_dev_seat()
     require_extra()
+    if mcp:
+        require_mcp()
     from milecastle.server.application import assemble
     from milecastle.server.serving import ListeningSocket, is_loopback, listen, serve
     from milecastle.server.tokens import new_secret
@@ -79,7 +83,9 @@ def command(
         if seat is not None:
             apps = [session.with_usual_store(app) for app in apps]
         names = [*hosts, host]
-        application = assemble(apps, tokens=tokens, token=token, hosts=names, worker=worker)
+        application = assemble(
+            apps, tokens=tokens, token=token, hosts=names, worker=worker, mcp=mcp
+        )
         listening = ListeningSocket(seat.socket, f"{host}:{port}") if seat else listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")
         say(f"serving {', '.join(app.graph.name for app in apps)} on {url}")

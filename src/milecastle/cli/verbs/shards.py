@@ -53,40 +53,27 @@ def command(
         raise click.UsageError("no map given: use --store shards.toml or MILECASTLE_STORE")
     if (action == "move") != (shards is not None and to is not None):
         raise click.UsageError("write: shards move SHARDS --to NAME; init and plan take neither")
-    document = ShardsDocument(store=masked(found.value))
+    store, databases = masked(found.value), find_shards(found.value)
     if action == "init":
-        _init(session, found.value, document)
+        written = tuple(databases.initialise())
+        lines = [f"initialised {name}" for name in written] or ["every database is initialised"]
+        session.report(ShardsDocument(store=store, initialised=written), lines)
     elif action == "plan":
-        _plan(session, found.value, document, sample)
-    elif shards is not None and to is not None:
-        moved: list[MoveLine] = []
-        for shard, was_elsewhere in find_shards(found.value).move(shards, to):
-            if was_elsewhere:
-                moved.append(MoveLine(shard=shard, to=to))
-            if not session.as_json:
-                print_lines(
-                    [f"shard {shard} {'is now' if was_elsewhere else 'was already'} in {to}"]
-                )
-        if session.as_json:
-            print_document(ShardsDocument(store=document.store, moved=tuple(moved)))
-
-
-def _init(session: Session, url: str, document: ShardsDocument) -> None:
-    written = tuple(find_shards(url).initialise())
-    session.report(
-        ShardsDocument(store=document.store, initialised=written),
-        [f"initialised {name}" for name in written] or ["every database is initialised"],
-    )
-
-
-def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -> None:
-    moves = find_shards(url).plan(sample)
-    if session.as_json:
+        moves = databases.plan(sample)
         planned = tuple(
             MoveLine(shard=one.shard, to=one.to, entries=one.entries, rate=one.rate)
             for one in moves
         )
-        print_document(ShardsDocument(store=document.store, planned=planned))
-        return
-    lines = [f"milecastle shards move {one.shard} --to {one.to}" for one in moves]
-    print_lines(lines or ["the databases are about equally large and busy"])
+        lines = [f"milecastle shards move {one.shard} --to {one.to}" for one in moves]
+        lines = lines or ["the databases are about equally large and busy"]
+        session.report(ShardsDocument(store=store, planned=planned), lines)
+    elif shards is not None and to is not None:
+        moved: list[MoveLine] = []
+        for shard, was_elsewhere in databases.move(shards, to):
+            if was_elsewhere:
+                moved.append(MoveLine(shard=shard, to=to))
+            if not session.as_json:
+                where = "is now" if was_elsewhere else "was already"
+                print_lines([f"shard {shard} {where} in {to}"])
+        if session.as_json:
+            print_document(ShardsDocument(store=store, moved=tuple(moved)))

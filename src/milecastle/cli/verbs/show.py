@@ -38,7 +38,7 @@ def command(session: Session, address: str, full: bool, workspace: str | None) -
     that. For file runs, demo is the newest and demo@019a... the one whose id starts with that.
     Without --app, objects of your classes are shown by their type's name and their fields.
     """
-    from milecastle.cli.file_threads import find_file_run, no_thread, open_source, print_file_run
+    from milecastle.cli.file_runs import find_file_run, no_thread, open_source, print_file_run
 
     store, files = open_source(session, workspace)
     if files is not None and not (store and has_thread(store, session.key(address))):

@@ -30,17 +30,17 @@ def command(session: Session, address: str, given: tuple[str, ...]) -> None:
     On top of the head, or with @ as a branch from an older checkpoint. The next nodes do not
     change.
     """
-    typed = dict(_pair(text) for text in given)
+    typed: dict[str, str] = {}
+    for text in given:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise click.UsageError(
+                f"--set takes KEY=VALUE, such as --set topic=trails, not '{text}'"
+            )
+        typed[name] = value
     app, store = stored_app(session)
     place = find_checkpoint(store, session.tenant, address)
     values = {name: parse_loosely(text) for name, text in typed.items()}
     update = fitted(app.graph.schema, values, typed)
     written = app.update_state(place.key, update, place.seq)
     print_written(session, written, f"updated {place} to")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise click.UsageError(f"--set takes KEY=VALUE, such as --set topic=trails, not '{text}'")
-    return name, value

@@ -9,7 +9,7 @@ import click
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.exits import FAILED, OK
-from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines, say
+from milecastle.cli.printing import ProgressReport, counted, say
 from milecastle.cli.session import MISSING, Session
 from milecastle.cli.verb import verb
 from milecastle.ports.maintenance import inspect_listed
@@ -48,28 +48,13 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
     document = VerifyDocument(
         tenant=tenant, threads=looked_at, checkpoints=checkpoints, runs=runs, damage=tuple(damage)
     )
-    _print(session, document)
-    sys.exit(FAILED if damage else OK)
-
-
-def _print(session: Session, document: VerifyDocument) -> None:
-    if session.as_json:
-        print_document(document)
-        return
-    print_lines(f"{item.place}: {item.problem} [{item.code}]" for item in document.damage)
-    print_lines(
-        [
-            f"{counted(document.threads, 'thread')}, "
-            f"{counted(document.checkpoints, 'checkpoint')}, {counted(document.runs, 'run')}: "
-            + (
-                counted(len(document.damage), "damaged place")
-                if document.damage
-                else "no damage found"
-            )
-        ]
-    )
-    if document.damage:
+    what = f"{counted(looked_at, 'thread')}, {counted(checkpoints, 'checkpoint')}"
+    outcome = counted(len(damage), "damaged place") if damage else "no damage found"
+    lines = [f"{item.place}: {item.problem} [{item.code}]" for item in damage]
+    session.report(document, [*lines, f"{what}, {counted(runs, 'run')}: {outcome}"])
+    if damage and not session.as_json:
         say(
             "`milecastle repair` removes torn last lines of log files; for anything else restore "
             "a copy (`milecastle copy` copies whole threads)"
         )
+    sys.exit(FAILED if damage else OK)

@@ -6,7 +6,6 @@ import click
 
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.views.reasons import why_document
@@ -24,9 +23,5 @@ def command(session: Session, thread: str) -> None:
     """
     store = session.store()
     found = why_document(store, find_thread(store, session.tenant, thread))
-    if session.as_json:
-        print_document(found)
-        return
-    print_lines([f"thread {found.thread}: {found.status}"])
-    for line in found.reasons:
-        print_lines([f"  {line.text}" + (f" ({line.advice})" if line.advice else "")])
+    lines = [f"  {one.text}" + (f" ({one.advice})" if one.advice else "") for one in found.reasons]
+    session.report(found, [f"thread {found.thread}: {found.status}", *lines])

@@ -114,7 +114,7 @@ def command(
 
 
 def _spare_the_collector() -> None:
-    """What is loaded by now stays for good, and runs leave nothing to collect: so it looks rarely.
+    """Collect rarely: what is loaded stays for good, and runs leave nothing to collect.
 
     Otherwise it takes an eighth of a worker's processor time.
     """

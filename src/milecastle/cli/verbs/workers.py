@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from milecastle.app.runs.submission import require_shared
 from milecastle.cli.printing import print_document, print_lines, print_table, say
-from milecastle.cli.running import shared_store
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, verb
 from milecastle.views.fleet import STUCK_AFTER, workers_document
@@ -25,7 +25,7 @@ from milecastle.views.lines import held_row, worker_row
 @verb
 def command(session: Session, threads: bool, stuck_after: float) -> None:
     """List the workers of a store, with what they run and when they were last heard of."""
-    store = shared_store(session)
+    store = require_shared(session.store())
     document = workers_document(store, threads=threads, stuck_after=stuck_after)
     lines, held = document.workers, document.threads
     if session.as_json:
@@ -38,7 +38,5 @@ def command(session: Session, threads: bool, stuck_after: float) -> None:
     print_table(head, [worker_row(line) for line in lines])
     if held:
         print_lines([""])
-        print_table(
-            ["THREAD", "TENANT", "NODES", "SINCE", "STATE", "WORKER"],
-            [held_row(line) for line in held],
-        )
+        head = ["THREAD", "TENANT", "NODES", "SINCE", "STATE", "WORKER"]
+        print_table(head, [held_row(line) for line in held])

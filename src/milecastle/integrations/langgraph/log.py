@@ -7,7 +7,7 @@
   note ``writes``.
 - Writes of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and
   nothing later repeats them; ``__late__`` lists those entries.
-- Writes of a checkpoint that is not stored yet wait in memory and are stored with it. Without it
+- Writes of an unstored checkpoint wait in memory and are stored with it. Without it
   nobody could read them; and a deleted thread is not created again by a late one.
 """
 
@@ -34,7 +34,7 @@ from milecastle.integrations.langgraph.packing import (
     set_to,
     write_body,
 )
-from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry, Kind, Source
+from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry, Source
 from milecastle.model.hosting import HOSTED
 from milecastle.model.keys import ThreadKey
 from milecastle.model.reducers import APPEND, SET
@@ -116,7 +116,6 @@ class LogState(msgspec.Struct, frozen=True):
         return cls(record, channels, writes, late, needed)
 
     def operations(self) -> list[Operation]:
-        """Operations setting all of it."""
         found = [set_to(name, packed) for name, packed in self.channels.items()]
         found.append((SET, WRITES, encode(self.writes)))
         if self.late:
@@ -178,8 +177,6 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """An entry's fields for lists."""
-
     id: str
     parent: str | None
     source: Source
@@ -200,20 +197,15 @@ def append(
     rollup_after: int | None,
     snapshot: bool = False,
 ) -> tuple[Entry, Log]:
-    """The entry with these operations, and the log after it."""
     chain, seq = log.chain.copy(), log.seq + 1
-    kind: Kind
-    if snapshot or not log.seq:
-        kind, body = SNAPSHOT, write_body(state.operations())
-    else:
-        kind, body = chain.choose(
-            write_body(operations),
-            lambda: write_body(state.operations()),
-            lambda bodies: fold(bodies, STRAY),
-            rollup_after=rollup_after,
-            # Never at a note: what it says of another checkpoint is not part of the state.
-            may_cut=not place.note,
-        )
+    kind, body = chain.choose(
+        None if snapshot or not log.seq else write_body(operations),
+        lambda: write_body(state.operations()),
+        lambda bodies: fold(bodies, STRAY),
+        rollup_after=rollup_after,
+        # Never at a note: what it says of another checkpoint is not part of the state.
+        may_cut=not place.note,
+    )
     if kind != DELTA:
         chain.cut(seq, kind, body)
     entry = Entry(
@@ -251,7 +243,6 @@ def append(
 
 
 def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
-    """Writes that count, in application order."""
     found: dict[tuple[str, int], TaskWrite] = {}
     for write in writes:
         place = write.task, write.index
@@ -263,7 +254,6 @@ def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
 def add_writes(
     log: Log, checkpoint: str, writes: Sequence[TaskWrite], id: str
 ) -> tuple[list[Operation], LogState]:
-    """Operations for an entry with late writes, and the state after it."""
     state = log.state
     if state.record is not None and state.record.id == checkpoint:
         added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
@@ -275,9 +265,9 @@ def add_writes(
 
 
 def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
-    """The checkpoint an entry says something of, if the entry before it was of ``before``.
+    """The checkpoint an entry concerns, if the entry before it concerned ``before``.
 
-    ``parts`` are those at the entry. A note that is stored whole has its own record, because it may
+    ``parts`` are those at the entry. A note stored whole has its own record, because it may
     be far from its checkpoint; empty if its subject is deleted.
     """
     if entry.note != NOTE:
@@ -289,13 +279,12 @@ def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
 
 
 def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:
-    """An entry's late writes and their checkpoint, if any."""
     found = parts.pop(STRAY, None)
     return _decode_stray(found[-1]) if found else None
 
 
 def note_id(log: Log, checkpoint: str) -> str:
-    """An id for an entry that is not a checkpoint: just above the newest checkpoint's.
+    """An id for a note: just above the newest checkpoint's.
 
     Stores find ids faster in the order of the log.
     """

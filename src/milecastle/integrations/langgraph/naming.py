@@ -22,7 +22,6 @@ _NO_THREAD: Final = "the configuration names no thread: give configurable.thread
 
 
 def key_of(tenant: str, thread: object, namespace: str = "") -> ThreadKey:
-    """A namespace's log; ``None`` if there is none."""
     if thread is None:
         raise InvalidRequest(_NO_THREAD)
     refuse_own(str(thread))
@@ -37,7 +36,6 @@ def digest_of(namespace: str) -> str:
 
 
 def namespace_of(key: ThreadKey) -> str:
-    """A log's namespace, or its digest."""
     root = root_of(key)
     if root is key:
         return ""
@@ -45,7 +43,6 @@ def namespace_of(key: ThreadKey) -> str:
 
 
 def config_of(key: ThreadKey, checkpoint: str, namespace: str = "") -> RunnableConfig:
-    """A checkpoint's configuration; a long namespace has to be given."""
     return {
         "configurable": {
             "thread_id": root_of(key).thread,
@@ -56,7 +53,6 @@ def config_of(key: ThreadKey, checkpoint: str, namespace: str = "") -> RunnableC
 
 
 def configurable(config: RunnableConfig) -> dict[str, Any]:
-    """A configuration's checkpoint address; it must name a thread."""
     found: dict[str, Any] = config.get("configurable", {})
     if "thread_id" not in found:
         raise InvalidRequest(_NO_THREAD)

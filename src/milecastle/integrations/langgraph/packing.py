@@ -119,7 +119,6 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
 
 
 def unpack(serde: SerializerProtocol, packed: Packed) -> Any:
-    """The packed value."""
     form, body = packed
     if isinstance(form, int):
         return serde.loads_typed(("msgpack", _list_of(form, body)))
@@ -127,7 +126,6 @@ def unpack(serde: SerializerProtocol, packed: Packed) -> Any:
 
 
 def change(channel: str, old: Packed | None, new: Packed) -> Operation | None:
-    """Operation from the old value to the new one; ``None`` if equal."""
     if old == new:
         return None
     if old is not None and type(old.form) is type(new.form):
@@ -147,7 +145,6 @@ def set_to(channel: str, packed: Packed) -> Operation:
 
 
 def packed_of(parts: Sequence[bytes], form: PackedForm) -> Packed:
-    """The value these parts make."""
     if form == PLAIN:
         return Packed(form, join_lists(parts))
     if isinstance(form, int):
@@ -174,7 +171,6 @@ def _name(packed: bytes) -> str:
 
 
 def apply(parts: ChannelParts, body: bytes) -> None:
-    """Apply a body's operations."""
     for code, channel, value in read_body(body):
         if code == APPEND.code and channel in parts:
             parts[channel] += (value,)
@@ -183,7 +179,6 @@ def apply(parts: ChannelParts, body: bytes) -> None:
 
 
 def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
-    """One body with the same effect, without one channel."""
     found: dict[str, tuple[int, list[bytes]]] = {}
     for body in bodies:
         for code, channel, value in read_body(body):
@@ -196,7 +191,6 @@ def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
 
 
 def whole(parts: ChannelParts) -> bytes:
-    """A body setting everything."""
     return write_body((SET, name, join_lists(found)) for name, found in parts.items())
 
 

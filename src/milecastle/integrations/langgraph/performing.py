@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -33,8 +33,6 @@ _MOST_EARLY: Final = 10_000
 
 
 class Slot:
-    """A log's cached end, and its turn."""
-
     def __init__(self) -> None:
         self.log: Log | None = None
         self.turn = threading.Lock()
@@ -54,7 +52,6 @@ class Performer:
         self._lock = threading.Lock()
 
     def hold(self, key: ThreadKey, checkpoint: str, writes: Sequence[TaskWrite]) -> None:
-        """Hold writes whose checkpoint is not stored yet."""
         with self._lock:
             self._early.setdefault((key, checkpoint), []).extend(writes)
             if len(self._early) > _MOST_EARLY:
@@ -65,7 +62,6 @@ class Performer:
             return tuple(self._early.get((key, checkpoint), ()))
 
     def take(self, key: ThreadKey, checkpoint: str) -> Sequence[TaskWrite]:
-        """Take the writes held for a checkpoint."""
         with self._lock:
             return tuple(self._early.pop((key, checkpoint), ()))
 
@@ -82,7 +78,7 @@ class Performer:
 
     def run(self, work: Work[T], slot: Slot | None = None) -> T:
         """Perform the work on this thread; with a slot, in its turn."""
-        with _turn(slot):
+        with slot.turn if slot else nullcontext():
             return self._drive(work)
 
     def _drive(self, work: Work[T]) -> T:
@@ -106,8 +102,8 @@ class Performer:
         return (committer or self.store).commit(effect)
 
     async def arun(self, work: Work[T], slot: Slot | None = None) -> T:
-        """Async version of ``run``."""
-        async with _loop_turn(slot):
+        loop = asyncio.get_running_loop()
+        async with slot.turns.setdefault(loop, asyncio.Lock()) if slot else nullcontext():
             if not self.store.blocking:
                 return self._drive(work)
             try:
@@ -132,25 +128,6 @@ class Performer:
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function that reads or writes, off the event loop."""
         return await off_loop(function) if self.store.blocking else function()
-
-
-@contextmanager
-def _turn(slot: Slot | None) -> Generator[None]:
-    if slot is None:
-        yield
-        return
-    with slot.turn:
-        yield
-
-
-@asynccontextmanager
-async def _loop_turn(slot: Slot | None) -> AsyncGenerator[None]:
-    if slot is None:
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    async with slot.turns.setdefault(loop, asyncio.Lock()):
-        yield
 
 
 _performers: WeakSet[Performer] = WeakSet()

@@ -40,7 +40,6 @@ def refuse_foreign(store: Store, key: ThreadKey) -> None:
 
 
 def read_log(store: Store, key: ThreadKey) -> Log:
-    """The current log; seq 0 if there is none."""
     chain = store.read(key)
     if chain is None:
         return Log(key=key)
@@ -48,7 +47,6 @@ def read_log(store: Store, key: ThreadKey) -> Log:
 
 
 def with_run(store: Store, log: Log) -> Log:
-    """The log with the record of its head's run."""
     if not log.seq or log.run is not None:
         return log
     return msgspec.structs.replace(log, run=store.run(log.key, log.run_id))
@@ -143,9 +141,9 @@ def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
 def _replayed(
     store: Store, key: ThreadKey, page: list[Entry], ids: set[str], late: dict[str, list[TaskWrite]]
 ) -> list[tuple[Entry, LogState]]:
-    """The checkpoints of a page with their states, oldest first.
+    """A page's checkpoints with their states, oldest first.
 
-    Late writes of the entries that have these ids are collected.
+    Late writes in entries with these ids are collected.
     """
     first = page[0]
     chain = store.read(key, first.seq)

@@ -33,6 +33,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.app.threads.children import children_of, delete_with_children, every_thread
+from milecastle.engine.rollup_rule import CHAT_ROLLUP_AFTER
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import upkeep
 from milecastle.integrations.langgraph.log import Log, LogState, TaskWrite
@@ -59,8 +60,6 @@ from milecastle.stores.opening import find_store, require_store
 _Found = tuple[ThreadKey, str, LogState]
 
 _CHUNK: Final = 50
-_ROLLUP_AFTER: Final = 64
-"""Fewer than a store asks for: a turn of a chat is five entries, and most calls read them all."""
 _ATTEMPTS: Final = 1000
 
 
@@ -87,7 +86,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         self._store = find_store(store) if isinstance(store, str) else store
         self._tenant = tenant
         most = self._store.rollup_after
-        self._rollup_after = None if most is None else min(most, _ROLLUP_AFTER)
+        self._rollup_after = None if most is None else min(most, CHAT_ROLLUP_AFTER)
         self._performer = Performer(self._store)
 
     def close(self) -> None:
@@ -154,8 +153,13 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         The order of a namespace is that in which they were stored; several are listed together in
         the order of their ids.
         """
-        found = self._listed(config, before)
-        for key, state in islice(self._matching(found, filter or {}), limit):
+        wanted = filter or {}
+        found = (
+            (key, state)
+            for key, _, state in self._listed(config, before)
+            if not wanted or matches(metadata_of(self.serde, state), wanted)
+        )
+        for key, state in islice(found, limit):
             listed = as_tuple(self.serde, key, state)
             if listed is not None:
                 yield listed
@@ -173,13 +177,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         while chunk := await self._performer.call(lambda: [*islice(found, _CHUNK)]):
             for one in chunk:
                 yield one
-
-    def _matching(
-        self, found: Iterator[_Found], wanted: dict[str, Any]
-    ) -> Iterator[tuple[ThreadKey, LogState]]:
-        for key, _, state in found:
-            if not wanted or matches(metadata_of(self.serde, state), wanted):
-                yield key, state
 
     def _listed(
         self, config: RunnableConfig | None, before: RunnableConfig | None

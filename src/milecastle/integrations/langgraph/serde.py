@@ -19,8 +19,6 @@ Hook = Callable[[int, bytes], Any]
 
 
 class StrictSerializer(JsonPlusSerializer):
-    """LangGraph's serializer, limited to known or allowed classes."""
-
     def __init__(self, allow: Sequence[type] = ()) -> None:
         names = [(one.__module__, one.__qualname__) for one in allow]
         super().__init__(allowed_msgpack_modules=names or None)
@@ -32,7 +30,6 @@ class StrictSerializer(JsonPlusSerializer):
     def with_msgpack_allowlist(
         self, extra_allowlist: Iterable[tuple[str, ...] | type]
     ) -> JsonPlusSerializer:
-        """The same with more classes allowed."""
         found = super().with_msgpack_allowlist(extra_allowlist)
         if found is not self and isinstance(found, StrictSerializer):
             found._unpack_ext_hook = _remembering(found._unpack_ext_hook)
@@ -40,7 +37,6 @@ class StrictSerializer(JsonPlusSerializer):
 
 
 def is_msgpack(serde: object) -> bool:
-    """True if a serializer's msgpack is LangGraph's."""
     return type(serde) in (JsonPlusSerializer, StrictSerializer)
 
 

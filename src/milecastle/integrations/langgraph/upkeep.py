@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
 
 import msgspec.structs
 
@@ -12,17 +13,18 @@ from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph.log import CHECKPOINT, NOTE, encode, owner_of, take_stray
 from milecastle.integrations.langgraph.packing import ChannelParts, apply, whole, write_body
 from milecastle.integrations.langgraph.reading import read_log, restored, walk, with_run
-from milecastle.integrations.langgraph.writing import rekeyed, snapshot
+from milecastle.integrations.langgraph.writing import snapshot
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.reducers import SET
 from milecastle.ports.store import Batch, Store
 
+T = TypeVar("T")
+
 _ATTEMPTS: Final = 100
 
 
 def copy_log(store: Store, source: ThreadKey, target: ThreadKey) -> None:
-    """Copy a log unchanged; the target must not exist."""
     entries = store.entries(source)
     if not entries:
         return
@@ -34,7 +36,7 @@ def copy_log(store: Store, source: ThreadKey, target: ThreadKey) -> None:
         key=target,
         head=0,
         entries=tuple(_renumbered(entries)),
-        runs=tuple(rekeyed(run, target) for run in runs),
+        runs=tuple(msgspec.structs.replace(run, key=target) for run in runs),
         thread=msgspec.structs.replace(line, key=target) if line else None,
     )
     store.commit(batch)
@@ -51,12 +53,15 @@ def _renumbered(entries: Sequence[Entry]) -> Iterator[Entry]:
 
 def keep_latest(store: Store, key: ThreadKey) -> None:
     """Drop every checkpoint but the newest, and those its delta channels need."""
+    _until_won(lambda: _keep_latest(store, key))
+
+
+def _until_won(work: Callable[[], T]) -> T:
+    """Repeat work on a log that others write to meanwhile."""
     for _ in range(_ATTEMPTS):
-        try:
-            return _keep_latest(store, key)
-        except Conflict:  # it was written to meanwhile
-            continue
-    return _keep_latest(store, key)
+        with suppress(Conflict):
+            return work()
+    return work()
 
 
 def _keep_latest(store: Store, key: ThreadKey) -> None:
@@ -76,12 +81,7 @@ def _keep_latest(store: Store, key: ThreadKey) -> None:
 
 def delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
     """Remove these runs' checkpoints from a log; True if it had any."""
-    for _ in range(_ATTEMPTS):
-        try:
-            return _delete_runs(store, key, runs)
-        except Conflict:
-            continue
-    return _delete_runs(store, key, runs)
+    return _until_won(lambda: _delete_runs(store, key, runs))
 
 
 def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:

@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from milecastle.app.clock import SystemClock
 from milecastle.app.runs.ownership import current_owner
-from milecastle.engine.reserved_channels import RESERVED
+from milecastle.engine.reserved_channels import NAMES
 from milecastle.engine.status import NOTHING, thread_info
 from milecastle.errors import InvalidRequest
 from milecastle.integrations.langgraph.log import (
@@ -33,7 +33,6 @@ from milecastle.integrations.langgraph.log import (
 from milecastle.integrations.langgraph.naming import digest_of
 from milecastle.integrations.langgraph.packing import Operation, Packed, change, pack
 from milecastle.model.checkpoint import Source
-from milecastle.model.keys import ThreadKey
 from milecastle.model.reducers import SET
 from milecastle.model.run import Failure, RunRecord, RunStatus
 from milecastle.ports.store import Batch
@@ -110,7 +109,6 @@ def append_checkpoint(
 def pack_writes(
     serde: SerializerProtocol, writes: Sequence[tuple[str, Any]], task: tuple[str, str]
 ) -> list[TaskWrite]:
-    """A task's writes as bytes, with its id and path."""
     upsert = all(channel in WRITES_IDX_MAP for channel, _ in writes)
     task_id, path = task
     return [
@@ -129,7 +127,6 @@ def pack_writes(
 def append_writes(
     log: Log, checkpoint: str, writes: Sequence[TaskWrite], rollup_after: int | None
 ) -> tuple[Batch, Log]:
-    """Batch storing a task's writes at a stored checkpoint."""
     id = note_id(log, checkpoint)
     operations, state = add_writes(log, checkpoint, writes, id)
     written = {one.channel for one in writes}
@@ -162,7 +159,6 @@ def append_writes(
 def snapshot(
     log: Log, state: LogState, next: tuple[str, ...], run: RunRecord | None
 ) -> tuple[Batch, Log]:
-    """Batch storing this state of a run in full."""
     if run is None or state.record is None:
         raise InvalidRequest(f"thread '{log.key.thread}' has no checkpoint")
     place = Listing(
@@ -194,7 +190,7 @@ def next_nodes(values: Mapping[str, Any]) -> tuple[str, ...]:
 def _is_due(name: str, value: Any) -> bool:
     """True if a channel triggers the node its name ends with.
 
-    A trigger that was used has no value. That of a node that waits for several is named after them
+    A used trigger has no value. That of a node that waits for several is named after them
     and has those that have run; that of a deferred node also says whether the others have finished.
     """
     if not name.startswith((_TRIGGER, _JOIN)):
@@ -213,7 +209,6 @@ def _step_of(given: object) -> int:
 
 
 def node_of(path: str) -> str:
-    """The node in a task's path, if named."""
     kind, _, name = path.partition(", ")
     return name if kind == "~__pregel_pull" else ""
 
@@ -232,7 +227,7 @@ def _channels(
     values = checkpoint["channel_values"]
     found: dict[str, Packed] = {}
     for name in checkpoint["channel_versions"]:
-        if name in RESERVED:
+        if name in NAMES:
             raise InvalidRequest(f"a channel cannot be named '{name}': the log uses that name")
         before = base.channels.get(name)
         if before is not None and name not in new_versions:
@@ -254,7 +249,7 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
 
 
 def _status(next: tuple[str, ...], writes: Sequence[TaskWrite]) -> RunStatus:
-    """A run's status at a checkpoint that has these writes, in the order of their arrival.
+    """A run's status at a checkpoint with these writes, in the order of their arrival.
 
     A task that asked or failed counts until it writes something else, and one that asked until
     the caller resumes the run.
@@ -346,7 +341,3 @@ def _batch(
         thread=thread_info(entry, run, NOTHING) if turns else None,
     )
     return batch, after
-
-
-def rekeyed(run: RunRecord, key: ThreadKey) -> RunRecord:
-    return msgspec.structs.replace(run, key=key)

@@ -45,8 +45,6 @@ class Meters:
 
 
 def observe_depths(meter: Meter, read: Callable[[], Iterable[LaneDepth]]) -> None:
-    """Report the queue whenever metrics are collected."""
-
     def depths(_: CallbackOptions) -> Iterable[Observation]:
         found: dict[tuple[str, str], int] = {}
         for one in read():

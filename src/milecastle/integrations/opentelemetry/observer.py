@@ -2,7 +2,7 @@
 
 Rules:
 
-- The first segment of a run starts a span, as a child of whatever is current where it starts. Its
+- A run's first segment starts a span, as a child of whatever is current where it starts. Its
   context is stored with the run. Each later segment, in whatever process, is a child of it, and so
   is a run continuing this one: together they are one trace. A link leads to the segment before,
   and to the current span where the run is resumed.
@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import monotonic
-from typing import Any
 
 import msgspec
 from opentelemetry import context as contexts
@@ -141,7 +140,8 @@ class OpenTelemetryObserver:
 
     def begin_segment(self, segment: Segment) -> dict[str, str]:
         """Start a run's span; its context is stored with the run."""
-        first, before = _span_context(segment.carried), _before(segment.carried)
+        first = _span_context(segment.carried)
+        before = _span_context({"traceparent": segment.carried.get(_BEFORE, "")})
         current = trace.get_current_span().get_span_context()
         parent: Context | None = None
         linked: dict[str, SpanContext] = {}
@@ -171,6 +171,16 @@ class OpenTelemetryObserver:
         self._meters.active(1, {names.GRAPH: segment.graph})
         own = _words(whole.context)
         return {**own, **segment.carried, _BEFORE: own["traceparent"]} if own else {}
+
+    def message_sent(self) -> dict[str, str]:
+        """Trace context of the sender's current span."""
+        return _words(contexts.get_current()) if self._find() else {}
+
+    def message_received(self, run_id: str, stored: Mapping[str, str]) -> None:
+        """Link the run's span to its sender's."""
+        run, sender = self._runs.get(run_id), _span_context(stored)
+        if run is not None and sender.is_valid:
+            run.whole.span.add_link(sender, {names.LINK: "sender"})
 
     def _name(self, segment: Segment) -> str:
         if segment.queues:
@@ -224,7 +234,9 @@ class OpenTelemetryObserver:
                 if run.number != event.step:
                     self._end_step(run)
                     run.number = event.step
-                    run.step = self._start_step(run, event)
+                    step: Attributes = {names.STEP: event.step, names.RUN_ID: event.run_id}
+                    within = run.whole.context
+                    run.step = _Timed(self._tracer.start_span("step", within, attributes=step))
                 run.started[event.task or ""] = event
             case "node_complete" | "node_failed":
                 self._end_task(run, event)
@@ -242,10 +254,6 @@ class OpenTelemetryObserver:
             case _:
                 pass
 
-    def _start_step(self, run: _Run, event: Event) -> _Timed:
-        about: Attributes = {names.STEP: event.step, names.RUN_ID: event.run_id}
-        return _Timed(self._tracer.start_span("step", run.whole.context, attributes=about))
-
     def _end_step(self, run: _Run, error: str | None = None) -> None:
         step, run.step = run.step, None
         run.started.clear()
@@ -258,7 +266,8 @@ class OpenTelemetryObserver:
         if task is not None:
             self._record_task(run, event, task.end(error), error)
         if self._values and run.step is not None and event.type == "node_complete":
-            about = {names.TASK: event.task or "", names.UPDATE: _text(event.update)}
+            update = msgspec.json.encode(event.update, enc_hook=repr).decode()
+            about = {names.TASK: event.task or "", names.UPDATE: update}
             run.step.span.add_event("update", about)
 
     # ---- tasks and commits
@@ -343,10 +352,6 @@ def _span_context(carried: Mapping[str, str]) -> SpanContext:
     return trace.get_current_span(_propagator.extract(carried, Context())).get_span_context()
 
 
-def _before(carried: Mapping[str, str]) -> SpanContext:
-    return _span_context({"traceparent": carried.get(_BEFORE, "")})
-
-
 def _words(context: Context) -> dict[str, str]:
     words: dict[str, str] = {}
     _propagator.inject(words, context)
@@ -359,7 +364,3 @@ def _with_error(about: Attributes, error: str | None) -> Attributes:
 
 def _type_of(error: object) -> str | None:
     return None if error is None else type(error).__qualname__
-
-
-def _text(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=repr).decode()

@@ -1,18 +1,19 @@
 """A page's values, each and together with a size limit.
 
-Every stored value and every long text a page shows passes through ``Excerpts.json`` or
-``Excerpts.text``: there a hook may hide it. A value that does not fit is cut, and the excerpt says
+Every stored value and every long text a page shows passes through ``Excerpts.hidden``, ``json`` or
+``text``: there a hook may hide it. A value that does not fit is cut, and the excerpt says
 so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from markupsafe import escape
 
+from milecastle.server.pages.json_tree import Tree, flat_facts, json_tree
 from milecastle.support.printable import printable
 from milecastle.views.values import anything, as_json, plain
 
@@ -38,12 +39,37 @@ class Excerpts:
         self.left = left
         self._redact = redact
 
+    def hidden(self, place: str, value: Any) -> Any:
+        """The value as the hook leaves it, to be ``shown`` with others."""
+        return value if self._redact is None else self._redact(place, plain(value))
+
     def json(self, place: str, value: Any, most: int) -> Excerpt:
-        if self._redact is not None:
-            value = self._redact(place, plain(value))
+        return self.shown(self.hidden(place, value), most)
+
+    def shown(self, value: Any, most: int) -> Excerpt:
+        """A value that passed the hook, as JSON."""
         room = _Room(min(most, self.left))
         text = as_json(_clipped(value, room), indent=2)
         return self._taken(text, most, is_cut=room.is_full)
+
+    def tree(
+        self,
+        members: Iterable[tuple[str, Any, str]],
+        most: int,
+        *,
+        was: Mapping[str, str] | None = None,
+        more: str = "",
+    ) -> Tree:
+        """Values that passed the hook as a tree, each with its name and its path."""
+        found = json_tree(members, max(0, min(most, self.left)), was=was, more=more)
+        self.left -= found.size
+        return found
+
+    def facts(self, value: Any, most: int) -> list[tuple[str, str]] | None:
+        """The members of a small flat object that passed the hook; ``None`` for other values."""
+        found = flat_facts(value, most)
+        self.left -= sum(len(name) + len(text) + 40 for name, text in found or ())
+        return found
 
     def text(self, place: str, value: str, most: int) -> Excerpt:
         if self._redact is not None:

@@ -11,6 +11,7 @@ change line ends when they send it.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable
 from hashlib import sha256
 from typing import Any, Final, TypeVar, get_origin
@@ -28,8 +29,15 @@ from milecastle.server.redaction import Redact
 T = TypeVar("T", bound=msgspec.Struct)
 
 FORM: Final = "application/x-www-form-urlencoded"
+_OWN: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
+"""A path of this server: not ``//host``, and nothing that a browser takes for it."""
 _FIELDS: Final = 1100
 """How many fields a form may have."""
+
+
+def own_path(path: str) -> str:
+    """A path that leads back to this server, or its first page."""
+    return path if _OWN.fullmatch(path) else "/"
 
 
 def csrf_token(headers: Headers) -> str:

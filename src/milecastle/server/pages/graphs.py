@@ -21,7 +21,9 @@ from milecastle.server.documents import RunRequest
 from milecastle.server.graphs import graph_document, graphs_document, served
 from milecastle.server.pages.rendering import command_line, fitting, segment, shown_size
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
+from milecastle.server.pages.timeline import folded
 from milecastle.server.pages.view import PagePlace, PageView, WebPage, of_tenant
+from milecastle.server.pages.words import plural
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.redaction import Redact, after_hook, without_values
 from milecastle.server.request import ApiRequest
@@ -51,12 +53,13 @@ _EXAMPLES: Final[dict[str, Any]] = {
 
 
 class StartForm(SchemaForm, frozen=True, kw_only=True):
-    """A run to start: where, and the input."""
+    """A run to start: where, and the input; ``config`` is JSON."""
 
     thread: str
     key: str = ""
     priority: str = ""
     delay: str = ""
+    config: str = ""
 
 
 @WebPage("GET", "/graphs", "read", label="Graphs")
@@ -132,7 +135,6 @@ def _whole(value: Any) -> Any:
 
 
 def _schedules(request: ApiRequest, app: App[Any]) -> list[ScheduleLine] | None:
-    """A graph's schedules; ``None`` for tenants other than the app's."""
     if request.tenant != app.tenant or not isinstance(request.service.store, ClaimStore):
         return None
     lines = [schedule_line(info) for info in Schedules(app).all()]
@@ -146,7 +148,6 @@ def _command(request: ApiRequest, app: App[Any], form: StartForm | None) -> tupl
 
 
 def _example(schema: dict[str, Any]) -> dict[str, Any]:
-    """Example input for a graph, without parts that need more than an example."""
     kinds = ((name, str(one.get("type"))) for name, one in schema["properties"].items())
     found = [(name, _EXAMPLES[kind]) for name, kind in kinds if kind in _EXAMPLES]
     return dict(found[:10])
@@ -166,14 +167,30 @@ def start_values(
     return {
         "action": f"/graphs/{segment(name)}/runs",
         "graph": name,
+        "example": as_json(_example(schema)),
         "fields": form_fields(
             after_hook("input", schema, request.service.redact),
             {} if form is None else typed_in(form),
         ),
         "given": form or proposal,
+        "has_config": app.graph.config_type is not None,
+        "nodes": folded(node.name for node in app.graph.manifest.nodes),
+        **_worker(request),
         "error": problem_document(error)[0].detail if error is not None else "",
         "samples": _samples(request, name, _example(schema)),
     }
+
+
+def _worker(request: ApiRequest) -> dict[str, str]:
+    """Where runs are executed, and why they are not, if no worker is there."""
+    store = request.service.store
+    if request.service.worker is not None:
+        return {"worker": "in this server", "trouble": ""}
+    if not isinstance(store, ClaimStore):
+        return {"worker": "the process that calls", "trouble": ""}
+    alive = sum(not one.is_gone for one in store.workers())
+    trouble = "" if alive else "What is submitted waits until a worker runs."
+    return {"worker": plural(alive, "process", "processes"), "trouble": trouble}
 
 
 def _samples(request: ApiRequest, graph: str, example: dict[str, Any]) -> dict[str, str]:
@@ -220,6 +237,11 @@ def _asked(app: App[Any], form: StartForm, redact: Redact | None) -> RunRequest:
         given["input"] = parsed(schema, typed_in(form), after_hook("input", schema, redact))
     except InvalidAnswer as error:
         raise InvalidAnswer(error.message.replace("the answer", "the input", 1)) from None
+    if form.config.strip():
+        try:
+            given["config"] = msgspec.json.decode(form.config)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            raise InvalidRequest("config is not JSON") from None
     for name, kind, text in (("priority", int, form.priority), ("delay", float, form.delay)):
         if text.strip():
             try:

@@ -1,4 +1,4 @@
-"""The inbox: all open questions, answered one by one or several at once.
+"""The inbox: all open questions, one of them opened, answered alone or with others like it.
 
 What is answered is looked up again: the question must be open, and ask for the form's type.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
-import msgspec.structs
 from markupsafe import escape
 from starlette.responses import RedirectResponse, Response
 
-from milecastle.errors import InvalidRequest
+from milecastle.errors import CodecError, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import HttpDocument, InboxDocument, InboxLine, InboxQuery
+from milecastle.server.pages.excerpts import Excerpt, Excerpts
 from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
-from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
+from milecastle.server.pages.json_tree import Tree
+from milecastle.server.pages.rendering import query_text, segment, shown_size
 from milecastle.server.pages.schema_forms import (
     FormField,
     SchemaForm,
@@ -26,56 +27,87 @@ from milecastle.server.pages.schema_forms import (
     parsed,
     typed_in,
 )
+from milecastle.server.pages.thread import shown_tree
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
-from milecastle.server.redaction import Redact, after_hook
+from milecastle.server.problems import Refused
+from milecastle.server.redaction import Redact, after_hook, redacted
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import inbox_document, inbox_line
 from milecastle.views.documents import QuestionLine
 from milecastle.views.listing import asking_page
-from milecastle.views.values import as_json, plain
+from milecastle.views.values import as_json
 
 _ROWS: Final = 50
-_BYTES: Final = 180_000
-_LONGEST: Final = 2000
-"""The bytes that a page may take, and the characters of a text that are shown."""
+_BYTES: Final = 120_000
+"""The bytes that the list may take."""
+_TITLE: Final = 160
+_VALUES: Final = 60_000
+_QUESTION, _SHOW, _STATE = 4000, 12_000, 12_000
+_FACTS: Final = 12
+_FORM: Final = 30_000
 
 
 class InboxPageQuery(HttpDocument, frozen=True):
+    """``q`` is the question that is open, as ``THREAD/ID``; without it, the first."""
+
+    q: str | None = None
     graph: str | None = None
+    sort: Literal["", "kind"] = ""
     after: str | None = None
 
 
 class InboxForm(SchemaForm, frozen=True, kw_only=True):
-    """An answer to several questions, each ``THREAD/ID``; ``kind`` is the expected type."""
+    """An answer to questions, each ``THREAD/ID/DIGEST``; ``kind`` is the expected type.
+
+    ``also`` are those that are selected: they get the answer if ``others`` is set and they ask for
+    the same type. ``next`` is the question to open then.
+    """
 
     question: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    others: str = ""
     kind: str
+    reason: str = ""
+    next: str = ""
     graph: str = ""
+    sort: Literal["", "kind"] = ""
     after: str = ""
 
 
-class ShownQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question on the page; ``name`` is ``THREAD/ID``, ``is_cut`` if shortened."""
+class ListedQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question in the list; ``name`` is ``THREAD/ID``.
+
+    ``value`` is sent with an answer: the name, and the digest of what is shown.
+    """
 
     name: str
+    value: str
     thread: str
     graph: str
-    node: str
-    question: str
-    show: str
-    refused: str | None
+    title: str
+    expects: str
+    kind: str
+    asked_at: str | None
     until: str | None
-    is_cut: bool
 
 
-class QuestionKind(msgspec.Struct, kw_only=True):
-    """Questions expecting one type. ``fields`` is empty if the form does not fit."""
+class OpenedQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The question that is open, with its form. ``fields`` is empty if the form does not fit."""
 
-    id: str
+    listed: ListedQuestion
+    node: str
+    question: Excerpt
+    facts: list[tuple[str, str]]
+    show: Tree | None
+    refused: Excerpt | None
     fields: tuple[FormField, ...]
-    asked: list[ShownQuestion]
+    state: Tree | None
+    channels: int
+    place: int
+    next: str
+    alike: int
 
 
 _COUNTED: Final = 100
@@ -90,33 +122,44 @@ def open_questions(service: Service, tenant: str) -> str:
     return f"{count}{'+' if page.next else ''}" if count else ""
 
 
-@WebPage("GET", "/inbox", "read", query=InboxPageQuery, label="Inbox", badge=open_questions)
+@WebPage(
+    "GET",
+    "/inbox",
+    "read",
+    query=InboxPageQuery,
+    label="Inbox",
+    badge=open_questions,
+    tone="ask",
+    counts="open questions",
+)
 async def show_inbox(request: ApiRequest) -> PageView:
-    """Open questions by deadline, then by thread, those that ask for the same type together."""
-    return await _inbox(request, request.query.graph or None, request.query.after or None)
+    """Open questions by deadline, then the oldest first."""
+    return await _inbox(request, request.query)
 
 
 async def _inbox(
-    request: ApiRequest,
-    graph: str | None,
-    after: str | None,
-    outcomes: Iterable[ThreadOutcome] | None = None,
+    request: ApiRequest, query: InboxPageQuery, outcomes: Iterable[ThreadOutcome] | None = None
 ) -> PageView:
-    query = InboxQuery(graph=graph, after=after, limit=_ROWS)
     service, tenant = request.service, request.tenant
-    kinds, unreadable, next, left = await request.off_loop(_read, service, tenant, query)
-    chosen = {"graph": graph, "after": after}
+    found = await request.off_loop(_read, service, tenant, query)
+    chosen = {"graph": query.graph or None, "sort": query.sort, "after": query.after or None}
+    opened: OpenedQuestion | None = found["opened"]
+    answer = (
+        [("answer", *of_tenant(tenant), "--", opened.listed.thread, "ANSWER")] if opened else []
+    )
+    next = found.pop("next")
     return PageView(
         template="inbox.html",
         live="_inbox.html" if outcomes is None else "_answered.html",
         title="Inbox",
-        commands=(("ls", *of_tenant(tenant), "--status=interrupted", f"--limit={_ROWS}"),),
+        commands=(
+            ("ls", *of_tenant(tenant), "--status=interrupted", f"--limit={_ROWS}"),
+            *answer,
+        ),
         values={
-            "kinds": kinds,
-            "unreadable": unreadable,
-            "left": left,
+            **found,
             "chosen": chosen,
-            "here": f"/inbox{query_text(chosen)}",
+            "here": f"/inbox{query_text({**chosen, 'q': query.q})}",
             "next": {**chosen, "after": next} if next else None,
             "graphs": sorted(service.apps),
             "may_answer": "answer" in request.identity.scopes,
@@ -125,113 +168,150 @@ async def _inbox(
     )
 
 
-def _read(
-    service: Service, tenant: str, query: InboxQuery
-) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
-    found = inbox_document(service, tenant, query)
-    kinds, unreadable, next, left = _room(_without_values(found, service.redact))
-    for kind in kinds:
-        kind.asked.sort(key=_urgency)
-    kinds.sort(key=lambda kind: _urgency(kind.asked[0]))
-    return kinds, unreadable, next, left
+def _read(service: Service, tenant: str, query: InboxPageQuery) -> dict[str, Any]:
+    asked = InboxQuery(graph=query.graph or None, after=query.after or None, limit=_ROWS)
+    document = redacted(inbox_document(service, tenant, asked), service.redact)
+    listed, unreadable, next, left = _room(document)
+    pairs = sorted(listed, key=lambda pair: _urgency(pair[0], by_kind=query.sort == "kind"))
+    questions = [one for one, _ in pairs]
+    names = [one.name for one in questions]
+    place = names.index(query.q) if query.q in names else 0
+    opened = None
+    if pairs:
+        alike = sum(one.kind == questions[place].kind for one in questions) - 1
+        following = names[place + 1 : place + 2] or names[place - 1 : place]
+        opened = _opened(service, tenant, *pairs[place], place, "".join(following), alike)
+    return {
+        "questions": questions,
+        "opened": opened,
+        "unreadable": unreadable,
+        "next": next,
+        "left": left,
+    }
 
 
-def _urgency(asked: ShownQuestion) -> tuple[bool, str]:
-    """Sorts by deadline; questions without one stay in their order behind the others."""
-    return asked.until is None, asked.until or ""
+def _urgency(one: ListedQuestion, *, by_kind: bool) -> tuple[str, bool, str]:
+    """Sorts by deadline, then the oldest first."""
+    kind = one.kind if by_kind else ""
+    return kind, one.until is None, one.until or one.asked_at or ""
 
 
-def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
-    if redact is None:
-        return found
-
-    def hidden(line: QuestionLine) -> QuestionLine:
-        question = redact("question", plain(line.question))
-        refused = None if line.refused is None else str(redact("refused", line.refused))
-        return msgspec.structs.replace(
-            line,
-            question=question,
-            show=after_hook("show", line.show, redact),
-            answer=after_hook("answer", line.answer, redact),
-            refused=refused,
-        )
-
-    threads = tuple(
-        msgspec.structs.replace(line, questions=tuple(map(hidden, line.questions)))
-        for line in found.threads
-    )
-    return msgspec.structs.replace(found, threads=threads)
-
-
-def _room(found: InboxDocument) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
+def _room(
+    found: InboxDocument,
+) -> tuple[list[tuple[ListedQuestion, QuestionLine]], list[InboxLine], str | None, int]:
     """As many threads as have room; of a thread with many questions, as many of them.
 
-    The questions by kind, the threads that cannot be read here, where the next page begins, and how
-    many questions of the last thread are not shown.
+    The questions, the threads that cannot be read here, where the next page begins, and how many
+    questions of the last thread are not shown.
     """
-    kinds: dict[str, QuestionKind] = {}
+    listed: list[tuple[ListedQuestion, QuestionLine]] = []
     unreadable: list[InboxLine] = []
     size, last = 0, None
     for line in found.threads:
-        size += 300 + shown_size(line.thread)
         for count, question in enumerate(line.questions):
-            kind = kinds.get(_kind_id(question.answer)) or _kind(question.answer)
-            asked = _asked(line, question)
-            size += _size(asked, kind)
-            if size > _BYTES and count:
-                return list(kinds.values()), unreadable, line.thread, len(line.questions) - count
+            one = _listed(line, question)
+            size += _size(one)
+            if (size > _BYTES or count == _ROWS) and count:
+                return listed, unreadable, line.thread, len(line.questions) - count
             if size > _BYTES and last is not None:
-                return list(kinds.values()), unreadable, last, 0
-            kinds.setdefault(kind.id, kind).asked.append(asked)
+                return listed, unreadable, last, 0
+            listed.append((one, question))
         unreadable += [] if line.questions else [line]
+        size += 0 if line.questions else 300 + shown_size(line.thread)
         if size > _BYTES:
-            return list(kinds.values()), unreadable, line.thread, 0
+            return listed, unreadable, line.thread, 0
         last = line.thread
-    return list(kinds.values()), unreadable, found.next, 0
+    return listed, unreadable, found.next, 0
 
 
 def _kind_id(schema: Any) -> str:
     return sha256(as_json(schema).encode()).hexdigest()[:16]
 
 
-def _kind(schema: Any) -> QuestionKind:
-    fields = form_fields(schema)
-    fits = sum(map(_field_size, fields)) < _BYTES // 20
-    return QuestionKind(id=_kind_id(schema), fields=fields if fits else (), asked=[])
+def _listed(line: InboxLine, question: QuestionLine) -> ListedQuestion:
+    name = f"{segment(line.thread)}/{segment(question.id)}"
+    text = question.question if isinstance(question.question, str) else as_json(question.question)
+    return ListedQuestion(
+        name=name,
+        value=f"{name}/{question.digest or ''}",
+        thread=line.thread,
+        graph=line.graph,
+        title=text[:_TITLE].partition("\n")[0],
+        expects=_expects(form_fields(question.answer)),
+        kind=_kind_id(question.answer),
+        asked_at=line.asked_at,
+        until=question.until,
+    )
+
+
+def _expects(fields: tuple[FormField, ...]) -> str:
+    """What kind of answer a question expects, in words."""
+    first, *others = fields
+    if others or first.name:
+        return f"form of {1 + len(others)} field{'s' if others else ''}"
+    words = {"buttons": "yes or no", "choice": "choose one", "number": "number", "json": "JSON"}
+    return words.get(first.control, "text")
+
+
+def _size(one: ListedQuestion) -> int:
+    texts = sum(map(shown_size, (one.thread, one.title, one.title)))
+    return 800 + texts + 4 * len(one.name)
+
+
+def _opened(
+    service: Service,
+    tenant: str,
+    listed: ListedQuestion,
+    line: QuestionLine,
+    place: int,
+    following: str,
+    alike: int,
+) -> OpenedQuestion:
+    """The question with what it shows, its form, and the thread's state; all passed the hook."""
+    excerpts = Excerpts(_VALUES)
+    question = line.question
+    text = (
+        excerpts.text("question", question, _QUESTION)
+        if isinstance(question, str)
+        else excerpts.shown(question, _QUESTION)
+    )
+    facts = excerpts.facts(line.show, _FACTS)
+    has_tree = line.show is not None and facts is None
+    fields = form_fields(line.answer)
+    channels, state = _state(service, tenant, listed.thread)
+    return OpenedQuestion(
+        listed=listed,
+        node=line.node,
+        question=text,
+        facts=facts or [],
+        show=shown_tree(excerpts, line.show, _SHOW) if has_tree else None,
+        refused=excerpts.text("refused", line.refused, _QUESTION) if line.refused else None,
+        fields=fields if sum(map(_field_size, fields)) < _FORM else (),
+        state=state,
+        channels=channels,
+        place=place + 1,
+        next=following,
+        alike=alike,
+    )
+
+
+def _state(service: Service, tenant: str, thread: str) -> tuple[int, Tree | None]:
+    key = service.key(tenant, thread)
+    try:
+        values = service.decoded(key, service.chain(key, None)).values
+    except (CodecError, Refused):
+        return 0, None
+    excerpts = Excerpts(_STATE, service.redact)
+    members = [
+        (name, excerpts.hidden(f"$.{name}", value), f"$.{name}") for name, value in values.items()
+    ]
+    more = f"/v1/threads/{segment(thread)}/state"
+    return len(members), excerpts.tree(members, _STATE, more=more)
 
 
 def _field_size(field: FormField) -> int:
     texts = (*field.choices, field.label, field.hint, field.text, field.name * 3)
-    return 700 + sum(60 + 2 * len(escape(text).encode()) for text in texts)
-
-
-def _asked(line: InboxLine, question: QuestionLine) -> ShownQuestion:
-    texts = [_text(question.question), "" if question.show is None else _text(question.show)]
-    return ShownQuestion(
-        name=f"{segment(line.thread)}/{segment(question.id)}",
-        thread=line.thread,
-        graph=line.graph,
-        node=question.node,
-        question=texts[0][:_LONGEST],
-        show=texts[1][:_LONGEST],
-        refused=question.refused and question.refused[:_LONGEST],
-        until=question.until,
-        is_cut=any(len(text) > _LONGEST for text in texts),
-    )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else as_json(value, indent=2)
-
-
-def _size(asked: ShownQuestion, kind: QuestionKind) -> int:
-    """Bytes for a question; the first of its kind includes the shared form."""
-    names = shown_size(asked.thread) + shown_size(asked.graph) + shown_size(asked.node)
-    texts = (asked.question, asked.show, asked.refused or "")
-    shown = (
-        1500 + names + 3 * len(asked.name) + sum(len(multiline(text).encode()) for text in texts)
-    )
-    return shown + sum(map(_field_size, kind.fields)) * (1 if kind.asked else 2)
+    return 500 + sum(60 + 2 * len(escape(text).encode()) for text in texts)
 
 
 @WebPage("POST", "/inbox", "answer", form=InboxForm)
@@ -240,23 +320,31 @@ async def answer(request: ApiRequest) -> PageView | Response:
     form: InboxForm = request.body
     if not form.question:
         raise InvalidRequest("no question is selected: go back and select some")
-    by_thread: dict[str, list[str]] = {}
-    for name in form.question:
-        thread, _, id = name.partition("/")
-        by_thread.setdefault(named(thread), []).append(named(id))
+    by_thread: dict[str, dict[str, str]] = {}
+    for name in dict.fromkeys((*form.question, *(form.also if form.others else ()))):
+        thread, id, digest, *_ = *name.split("/"), "", ""
+        by_thread.setdefault(named(thread), {})[named(id)] = digest
     typed = typed_in(form)
+    reason = form.reason.strip()
     outcomes = [
         await outcome_of(
-            thread, _answered(request, thread, ids, form.kind, typed), request.service.redact
+            thread,
+            _answered(request, thread, ids, form.kind, typed, reason),
+            request.service.redact,
         )
         for thread, ids in by_thread.items()
     ]
-    graph, after = named(form.graph) or None, named(form.after) or None
+    query = InboxPageQuery(
+        q=form.next or None,
+        graph=named(form.graph) or None,
+        sort=form.sort,
+        after=named(form.after) or None,
+    )
     may_read = "read" in request.identity.scopes
     if may_read and request.http.headers.get("hx-request") == "true":
-        return await _inbox(request, graph, after, outcomes)
+        return await _inbox(request, query, outcomes)
     if may_read and not any(code for _, _, code in outcomes):
-        return RedirectResponse(f"/inbox{query_text({'graph': graph, 'after': after})}", 303)
+        return RedirectResponse(f"/inbox{query_text(msgspec.structs.asdict(query))}", 303)
     return PageView(
         template="outcomes.html",
         title="Answers",
@@ -266,19 +354,27 @@ async def answer(request: ApiRequest) -> PageView | Response:
 
 
 async def _answered(
-    request: ApiRequest, thread: str, ids: list[str], kind: str, typed: Mapping[str, str]
+    request: ApiRequest,
+    thread: str,
+    ids: Mapping[str, str],
+    kind: str,
+    typed: Mapping[str, str],
+    reason: str,
 ) -> str:
     service = request.service
     key = service.key(request.tenant, thread)
     answers = await request.off_loop(_typed, service, key, ids, kind, typed)
-    await answer_thread(service, key, answers, request.actor())
+    only = next(iter(ids.values())) if len(ids) == 1 else None
+    await answer_thread(service, key, answers, request.actor(reason, only or None))
     return "answered"
 
 
 def _typed(
-    service: Service, key: ThreadKey, ids: list[str], kind: str, typed: Mapping[str, str]
+    service: Service, key: ThreadKey, ids: Mapping[str, str], kind: str, typed: Mapping[str, str]
 ) -> dict[str, Any]:
     asked = _open(service, key)
+    if any(shown and id in asked and asked[id].digest != shown for id, shown in ids.items()):
+        raise InvalidRequest("a question has changed since it was shown: load the page again")
     return {id: _parsed(asked.get(id), kind, typed, service.redact) for id in ids}
 
 

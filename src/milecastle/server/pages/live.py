@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -27,6 +28,8 @@ PAUSE: Final = 0.5
 LONGEST: Final = 600.0
 """Seconds: between two looks; that a stream lasts."""
 
+_TIME: Final = re.compile('data-ago="[^"]*">[^<]*<')
+"""What grows by itself with time: the script counts it on, and it alone is not sent."""
 _SHARE: Final = 10
 """How many times as long as rendering a part the pause is."""
 
@@ -47,8 +50,9 @@ async def live_parts(
             of,
             "" if page.made_of is None else await request.off_loop(page.made_of, request),
         )
-        if (not of or of != was) and (text := await _part(renderer, page, request)) != shown:
-            shown, said = text, loop.time()
+        text = "" if of and of == was else await _part(renderer, page, request)
+        if text and (timeless := _TIME.sub("", text)) != shown:
+            shown, said = timeless, loop.time()
             yield event_text("part", msgspec.json.encode(text).decode())  # 300 kB at most
         elif loop.time() > said + HEARTBEAT:
             said = loop.time()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from starlette.responses import RedirectResponse, Response
 
 from milecastle.server.documents import HttpDocument
+from milecastle.server.pages.forms import own_path
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.request import ApiRequest
 from milecastle.server.sessions import end_session, set_session
-
-_OWN: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
-"""A path of this server: not ``//host``, and nothing that a browser takes for it."""
 
 
 class LoginForm(HttpDocument, frozen=True):
@@ -48,7 +43,7 @@ def _asked(next: str, error: Refused | None = None) -> PageView:
 async def login(request: ApiRequest) -> PageView | Response:
     """Exchange a token for a session."""
     form: LoginForm = request.body
-    place = form.next if _OWN.fullmatch(form.next) else "/"
+    place = own_path(form.next)
     try:
         session = request.access.open_session(form.token.strip())
     except Refused as error:

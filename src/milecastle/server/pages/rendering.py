@@ -25,13 +25,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from milecastle.server.mounting import mount_point, mounted_html
+from milecastle.server.pages.colours import colours_of
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.static import static_url
 from milecastle.server.pages.view import PageView, WebPage
+from milecastle.server.pages.words import (
+    ago,
+    clock,
+    duration,
+    exact,
+    number,
+    plural,
+    since,
+    status_word,
+)
 from milecastle.server.problems import problem_document
 from milecastle.server.request import ApiRequest
 from milecastle.support.printable import is_unsafe, printable
-from milecastle.views.lines import seconds
 from milecastle.views.values import as_json
 
 HEADERS: Final = {
@@ -52,10 +62,12 @@ def prefers_html(http: Request) -> bool:
 
 
 class Renderer:
-    """Renders views with navigation and links to these graphs."""
+    """Renders views with navigation, without the ``hidden`` labels, and links to these graphs."""
 
-    def __init__(self, pages: Sequence[WebPage], graphs: Collection[str] = ()) -> None:
-        self._linked = [page for page in pages if page.label]
+    def __init__(
+        self, pages: Sequence[WebPage], graphs: Collection[str] = (), hidden: Collection[str] = ()
+    ) -> None:
+        self._linked = [page for page in pages if page.label and page.label not in hidden]
         paths = {page.path for page in pages if page.method == "GET"}
 
         def href(path: str, **names: str) -> str | None:
@@ -76,14 +88,20 @@ class Renderer:
             auto_reload=False,
         )
         names: dict[str, Any] = self.environment.globals
-        names.update(href=href, static=static_url)
+        names.update(
+            href=href, static=static_url, plural=plural, since=since, status_word=status_word
+        )
         self.environment.filters.update(
+            ago=ago,
+            clock=clock,
             command_line=command_line,
             digest=_digest,
+            duration=duration,
+            exact=exact,
             json=_json,
             multiline=multiline,
+            number=number,
             query=query_text,
-            seconds=seconds,
             segment=segment,
         )
 
@@ -148,6 +166,7 @@ class Renderer:
             path=http.url.path,
             url=_url(http),
             navigation=self._linked,
+            colours=colours_of(http),
             **values,
         )
         return mounted_html(text, mount_point(http.scope))

@@ -51,7 +51,7 @@ class BulkForm(HttpDocument, frozen=True):
     confirmed: str = ""
 
 
-@WebPage("GET", "/runs", "read", query=RunsPageQuery, label="Runs")
+@WebPage("GET", "/runs", "read", query=RunsPageQuery)
 def list_runs(request: ApiRequest) -> PageView:
     """The current runs of a status, those that failed first; or all, newest first."""
     query: RunsPageQuery = request.query

@@ -2,94 +2,125 @@
 
 Rules:
 
-- The amount read does not grow with the thread: the checkpoint, its parent, and a page of the
-  history around it. Omissions are reported, with where to find the rest.
+- The amount read does not grow with the thread (``thread_reading``). Omissions are reported, with
+  where to find the rest.
 - A value is shown only through ``Excerpts``. A thread that cannot be decrypted here is shown
   without its state; one whose graph is not served here, without types and without actions.
 """
 
 from __future__ import annotations
 
-import time
-from base64 import b64encode
-from collections.abc import Mapping
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from starlette.responses import Response
 
+from milecastle.app.threads.answers import answers_in
 from milecastle.app.threads.children import children_of
-from milecastle.app.threads.reading import running_now
 from milecastle.app.threads.tagging import tags_at
-from milecastle.draw import draw_svg, notes_of
-from milecastle.draw.style import STYLE
+from milecastle.codec.messages import open_message
+from milecastle.draw import notes_of
 from milecastle.errors import CodecError
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.model.manifest import Manifest
-from milecastle.model.run import Failure, RunRecord, ThreadInfo
+from milecastle.model.manifest import END, START, Manifest
+from milecastle.ports.mailbox import StoredMessage, each_message
+from milecastle.ports.store import Store
 from milecastle.server.documents import HttpDocument
+from milecastle.server.pages.drawing import Drawing, NodeLook, draw_page
 from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
-from milecastle.server.pages.rendering import segment
+from milecastle.server.pages.json_tree import Tree
+from milecastle.server.pages.lane_looks import LaneLook, lane_look
+from milecastle.server.pages.rendering import query_text, segment
 from milecastle.server.pages.schema_forms import FormField, form_fields
-from milecastle.server.pages.timeline import Interval, Visits, branches, folded, intervals, visits
+from milecastle.server.pages.thread_reading import AROUND, COUNTED, Reading, is_last, read_thread
+from milecastle.server.pages.timeline import Interval, Visits, branches, folded
 from milecastle.server.pages.view import PageView, WebPage
-from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.pages.words import clock, duration
+from milecastle.server.problems import Refused
 from milecastle.server.redaction import Redact, after_hook, redacted
 from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
-from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.reasons import why_document
 from milecastle.views.showing import change_line, changes_between, ended_tasks
+from milecastle.views.timeline import TimelineMark, timeline_document, worked_by_node
+from milecastle.views.values import anything
 
 _VALUES: Final = 130_000
 """Bytes of HTML that all values of a page may take."""
-_CHANNELS, _CHANNEL = 200, 20_000
+_CHANNELS, _CHANNEL, _RAW = 200, 60_000, 20_000
 _CHANGES, _CHANGE = 50, 600
 _QUESTIONS, _QUESTION = 10, 4000
+_FACTS: Final = 7
 _FAILURE: Final = 8000
-_AROUND, _COUNTED = 20, 200
-"""Checkpoints listed before and after the one that is shown, and those counted before it."""
+_FRAMES: Final = 12
+_MESSAGES: Final = 20
 _BRANCHES, _CHILDREN, _NODES = 40, 20, 100
-_LOOKS: Final = 10
+_WAS: Final = 40
+_LABEL: Final = 11.0
+"""Percent of the axis that the time at the beginning of a stretch takes."""
 
 
 class ThreadPageQuery(HttpDocument, frozen=True):
-    """``at`` is a checkpoint's seq or id; without it, the head, updated live."""
+    """``at`` is a checkpoint's seq or id; without it, the head, updated live.
+
+    ``tab`` is the panel of the checkpoint, ``node`` filters the timeline and the checkpoints,
+    ``branch=this`` leaves out other branches, and ``do`` opens a form.
+    """
 
     at: str | None = None
+    tab: Literal["state", "changes", "raw", "about"] = "state"
+    axis: Literal["work", "clock"] = "work"
+    branch: Literal["all", "this"] = "all"
+    node: str | None = None
+    do: Literal["fork", "edit", "tags"] | None = None
 
 
 class FormRefusal(NamedTuple):
-    """A refused form: its name, the message, its code, and the typed text."""
+    """A refused form: its name, the message, its code, the typed text, and an answer's reason."""
 
     form: str
     message: str
     code: str
     typed: dict[str, str]
+    reason: str = ""
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str
     question: Excerpt
-    show: Excerpt | None
+    facts: list[tuple[str, str]]
+    show: Tree | None
     fields: tuple[FormField, ...]
     refused: str
+    until: str | None
+    shown: str
+    reason: str
 
 
-class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint in the timeline. ``kind`` is the activity after it."""
+class UnreadMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """``value`` is ``None`` if it cannot be read here."""
+
+    number: int
+    topic: str
+    by: str
+    sent_at: str
+    value: Excerpt | None
+
+
+class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint in the list. ``kind`` is the activity after it."""
 
     seq: int
-    source: str
-    nodes: str
+    icon: str
+    tone: str
+    what: str
     next: str
-    timestamp: str
+    time: str
     kind: str
     lasted: str
     note: str
@@ -97,59 +128,38 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool
 
 
-class TimelineBar(msgspec.Struct, frozen=True):
-    """A piece of the time bar, in thousandths of its width."""
+class BranchRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch in the tree: its checkpoints, where it begins, and a piece of the tree."""
 
-    kind: str
-    x: int
-    width: int
-
-
-class _Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """A page's data. ``decoded`` is ``None`` if ``unreadable`` says why.
-
-    ``next`` are the nodes to run after ``entry``, or those a worker runs now. ``entries`` are
-    the history's page, oldest first; ``failure`` happened at this checkpoint.
-    """
-
-    key: ThreadKey
-    info: ThreadInfo
-    head: Entry
-    entry: Entry
-    next: tuple[str, ...]
     first: int
-    decoded: Decoded | None
-    unreadable: str
-    entries: tuple[Entry, ...]
-    runs: dict[str, RunRecord]
-    failure: Failure | None
-
-    @property
-    def is_head(self) -> bool:
-        return self.entry.seq == self.head.seq
+    last: int
+    said: str
+    depth: int
+    is_current: bool
 
 
 def made_of(request: ApiRequest) -> str:
-    """Version of a stopped thread's page; ``None`` while it runs."""
+    """Version of a stopped thread's page; empty while it runs."""
     service, key = request.service, request.key
     info, head = service.line(key), service.store.head(key)
     if info.status in ("running", "queued") or info.due_at is not None or head is None:
         return ""
-    return f"{head.id}.{info.status}.{info.run_id}.{tags_at(service.store, key)}"
+    unread = [one.number for one in _unread(service.store, key)]
+    return f"{head.id}.{info.status}.{info.run_id}.{tags_at(service.store, key)}.{unread}"
 
 
 @WebPage("GET", "/threads/{thread}", "read", query=ThreadPageQuery, made_of=made_of)
 async def show_thread(request: ApiRequest) -> PageView:
     """A thread at its head, or at a checkpoint."""
-    return await thread_view(request, request.query.at or None)
+    return await thread_view(request, request.query)
 
 
 async def thread_view(
-    request: ApiRequest, at: str | None, said: FormRefusal | None = None
+    request: ApiRequest, query: ThreadPageQuery, said: FormRefusal | None = None
 ) -> PageView:
     """The page for the thread in the path; ``said`` is shown beside its form."""
     key = request.key
-    values = await request.off_loop(_values, request, key, at, said)
+    values = await request.off_loop(_values, request, key, query, said)
     seq, parent = values["line"].seq, values["parent"]
     tenant = () if key.tenant == "default" else (f"--tenant={key.tenant}",)
     place = f"{key.thread}@{seq}"
@@ -159,8 +169,9 @@ async def thread_view(
         title=key.thread,
         commands=(
             ("show", *tenant, "--", place),
-            ("history", *tenant, f"--limit={_COUNTED}", "--", key.thread),
+            ("history", *tenant, f"--limit={COUNTED}", "--", key.thread),
             *([("diff", *tenant, "--", f"{key.thread}@{parent}", place)] if parent else []),
+            ("why", *tenant, "--", key.thread),
             ("resume", *tenant, "--", key.thread),
             ("fork", *tenant, "--", place),
             ("tag", *tenant, "--", key.thread),
@@ -173,92 +184,83 @@ def thread_url(thread: str, **query: Any) -> str:
     """URL for a thread's page, or for the list if a browser cannot request it."""
     if thread in (".", ".."):
         return "/threads"
-    given = "&".join(f"{name}={value}" for name, value in query.items())
-    return f"/threads/{segment(thread)}" + (f"?{given}" if given else "")
+    return f"/threads/{segment(thread)}{query_text(query)}"
 
 
-def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
-    store = service.store
-    head, info, chain = store.head(key), service.line(key), service.chain(key, at)
-    for _ in range(_LOOKS):
-        if at is not None or (head is not None and head.id == chain.entries[-1].id):
-            break
-        # it went on between the reads
-        head, info, chain = store.head(key), service.line(key), service.chain(key, at)
-    entry = chain.entries[-1]
-    if head is None:
-        raise Refused(NOT_FOUND, 404, "there is no such thread")
-    decoded, unreadable = None, ""
-    try:
-        decoded = service.decoded(key, chain)
-    except CodecError as error:
-        unreadable = error.message
-    page = store.history(key, before=entry.seq + _AROUND + 1, limit=_COUNTED + _AROUND)
-    entries = tuple(reversed(list(page)))
-    shown = [one for one in entries if abs(one.seq - entry.seq) <= _AROUND]
-    found = (store.run(key, run_id) for run_id in {one.run_id for one in shown})
-    return _Reading(
-        key=key,
-        info=info,
-        head=head,
-        entry=entry,
-        next=running_now(store, key, entry, info.status)[1],
-        first=_first(service, key),
-        decoded=decoded,
-        unreadable=unreadable,
-        entries=entries,
-        runs={run.run_id: run for run in found if run is not None},
-        failure=store.failure(key, entry.run_id) if _is_last(entry, entries) else None,
-    )
-
-
-def _first(service: Service, key: ThreadKey) -> int:
-    found = list(service.store.history(key, before=2, limit=1))
-    oldest = found or service.store.entries(key, limit=1)
-    return oldest[0].seq if oldest else 1
-
-
-def _is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
-    after = next((one for one in entries if one.seq > entry.seq), None)
-    return after is None or after.run_id != entry.run_id
-
-
-def _values(request: ApiRequest, key: ThreadKey, at: str | None, said: FormRefusal | None) -> Any:
+def _values(
+    request: ApiRequest, key: ThreadKey, query: ThreadPageQuery, said: FormRefusal | None
+) -> Any:
     service, scopes = request.service, request.identity.scopes
-    read = _read(service, key, at)
+    at = query.at or None
+    read = read_thread(service, key, at)
     excerpts = Excerpts(_VALUES, service.redact)
-    way = visits(read.entries, read.entry.seq)
     is_served = read.info.graph in service.apps
+    kept = {
+        "tab": query.tab if query.tab != "state" else None,
+        "axis": query.axis if query.axis != "work" else None,
+        "branch": query.branch if query.branch != "all" else None,
+        "node": query.node or None,
+    }
+    seq = read.entry.seq
+    thread = with_tags(service.store, key.tenant, [looked_at(service.store, read.info)])[0]
+    way, branch = read.way(), read.branch()
+    questions = _questions(read, excerpts, service.redact, said)
+    failure = _failure(read, excerpts)
+    mailbox = _mailbox(service, read, excerpts)
+    changes = _changes(service, read, excerpts)
+    manifest = _manifest(service, read)
     return {
         "name": key.thread,
         "home": thread_url(key.thread),
         "api": f"/v1/threads/{segment(key.thread)}",
-        "live_url": thread_url(key.thread, **({"at": read.entry.seq} if at else {})),
+        "live_url": thread_url(key.thread, at=seq if at else None, **kept),
+        "kept": kept,
+        "query": query,
         "follows": at is None,
-        "thread": with_tags(service.store, key.tenant, [looked_at(service.store, read.info)])[0],
+        "thread": thread,
         "why": () if at else why_document(service.store, key).reasons,
+        "worker": read.info.worker,
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
         "note": short(read.entry.note),
-        "nodes": folded(read.entry.nodes),
+        "what": _what(read, read.entry)[2],
         "next": _next(service, read),
         "head": read.head.seq,
         "first": read.first,
         "is_served": is_served,
+        "is_small": read.is_small,
         "may": {scope: is_served and scope in scopes for scope in ("run", "answer", "admin")},
-        **_questions(read, excerpts, service.redact, said),
-        "failure": _failure(read, excerpts),
-        **_state(read, excerpts),
-        **_changes(service, read, excerpts),
-        "drawing": f"{thread_url(key.thread)}/graph.svg?at={read.entry.seq}",
-        "visited": _visited(way, read),
+        "totals": _totals(read),
+        **questions,
+        **mailbox,
+        "failure": failure,
+        **changes,
+        **_panel(read, excerpts, query.tab, changes["was"], f"/v1/threads/{segment(key.thread)}"),
+        "drawing": _drawing(service, manifest, read, way, query.node or ""),
         "is_whole": way.is_whole,
         "counted": len(way.path),
-        **_timeline(read, way),
+        **_timeline(read, branch, manifest, query),
+        **_checkpoints(read, branch, query, manifest, _attribution(service, read, excerpts)),
+        "branches": _branches(read, branch),
         "children": _children(service, key),
     }
 
 
-def _next(service: Service, read: _Reading) -> str:
+def _failed(read: Reading) -> set[int]:
+    """The last checkpoints of runs that failed."""
+    runs = {run.run_id for run in read.runs.values() if run.status == "failed"}
+    return {one.seq for one in read.drawn if one.run_id in runs and is_last(one, read.entries)}
+
+
+def _totals(read: Reading) -> dict[str, str]:
+    """How long the thread worked and waited between the checkpoints that are drawn."""
+    totals: dict[str, int] = {}
+    for one in read.intervals(read.drawn):
+        kind = "worked" if one.kind == "running" else "ended" if one.kind == "ended" else "waited"
+        totals[kind] = totals.get(kind, 0) + one.stop - one.start
+    return {kind: duration(total / 1_000_000) for kind, total in totals.items()}
+
+
+def _next(service: Service, read: Reading) -> str:
     tasks: Mapping[str, int] = read.decoded.tasks if read.decoded else {}
     if not any(total > 1 for total in tasks.values()):
         return folded(read.next)
@@ -271,23 +273,43 @@ def _next(service: Service, read: _Reading) -> str:
 
 
 def _questions(
-    read: _Reading, excerpts: Excerpts, redact: Redact | None, said: FormRefusal | None
+    read: Reading, excerpts: Excerpts, redact: Redact | None, said: FormRefusal | None
 ) -> dict[str, Any]:
     lines = question_lines(read.decoded.interrupts) if read.decoded else ()
     listed: list[OpenQuestion] = []
     for line in lines[:_QUESTIONS]:
         typed = said.typed if said is not None and said.form == line.id else {}
+        show = None if line.show is None else excerpts.hidden("show", line.show)
+        facts = excerpts.facts(show, _FACTS)
         listed.append(
             OpenQuestion(
                 id=line.id,
                 node=short(line.node),
                 question=_spoken(excerpts, "question", line.question),
-                show=None if line.show is None else excerpts.json("show", line.show, _QUESTION),
+                facts=facts or [],
+                show=None if show is None or facts else shown_tree(excerpts, show, _QUESTION),
                 fields=form_fields(after_hook("answer", line.answer, redact), typed),
                 refused=excerpts.text("refused", line.refused or "", _QUESTION).text,
+                until=line.until,
+                shown=redacted(line, redact).digest or "",
+                reason=said.reason if typed and said is not None else "",
             )
         )
-    return {"questions": listed, "asked": len(lines), "is_head": read.is_head}
+    asked_at = moment(read.entry.created_at)
+    return {
+        "questions": listed,
+        "asked": len(lines),
+        "asked_at": asked_at,
+        "is_head": read.is_head,
+    }
+
+
+def shown_tree(excerpts: Excerpts, value: Any, most: int) -> Tree:
+    """What a question shows, as a tree: the members of an object, or one value."""
+    if isinstance(value, Mapping):
+        members = [(str(name), member, "") for name, member in anything(value).items()]
+        return excerpts.tree(members, most)
+    return excerpts.tree([("shown", value, "")], most)
 
 
 def _spoken(excerpts: Excerpts, place: str, value: Any) -> Excerpt:
@@ -296,7 +318,56 @@ def _spoken(excerpts: Excerpts, place: str, value: Any) -> Excerpt:
     return excerpts.json(place, value, _QUESTION)
 
 
-def _failure(read: _Reading, excerpts: Excerpts) -> dict[str, Any] | None:
+def _unread(store: Store, key: ThreadKey) -> Sequence[StoredMessage]:
+    return tuple(islice(each_message(store.mailbox, key), _MESSAGES + 1))
+
+
+def _mailbox(service: Service, read: Reading, excerpts: Excerpts) -> dict[str, Any]:
+    app = service.apps.get(read.info.graph)
+    if app is None or not read.is_head:
+        return {"messages": (), "more_messages": False}
+    found, (threads, key) = _unread(service.store, read.key), app.runner.stored(read.key)
+    listed: list[UnreadMessage] = []
+    for one in found[:_MESSAGES]:
+        by, value = "", None
+        try:
+            message = open_message(threads.codec.for_thread(key), one)
+            by, value = message.by or "", excerpts.json("value", message.value, _CHANGE)
+        except CodecError:  # of an app with another key, or none
+            pass
+        listed.append(
+            UnreadMessage(
+                number=one.number,
+                topic=short(one.topic),
+                by=short(by),
+                sent_at=moment(one.sent_at) or "",
+                value=value,
+            )
+        )
+    return {"messages": listed, "more_messages": len(found) > _MESSAGES}
+
+
+def _attribution(service: Service, read: Reading, excerpts: Excerpts) -> dict[int, str]:
+    app = service.apps.get(read.info.graph)
+    if app is None or read.decoded is None:
+        return {}
+    said: dict[int, list[str]] = {}
+    try:
+        for one in answers_in(*app.runner.stored(read.key), read.shown):
+            text = "timed out" if one.timed_out else ""
+            if one.by is not None:
+                text = f"by {short(one.by.id)}, {one.by.how}"
+                if one.by.on_behalf_of:
+                    text += f", on behalf of {short(one.by.on_behalf_of)}"
+                if one.by.reason:
+                    text += f": {excerpts.text('reason', one.by.reason, _CHANGE).text}"
+            said.setdefault(one.seq, []).append(text)
+    except CodecError:  # an older checkpoint that cannot be read here
+        return {}
+    return {seq: "; ".join(filter(None, texts)) for seq, texts in said.items()}
+
+
+def _failure(read: Reading, excerpts: Excerpts) -> dict[str, Any] | None:
     failure = read.failure
     if failure is None:
         return None
@@ -313,32 +384,71 @@ def _failure(read: _Reading, excerpts: Excerpts) -> dict[str, Any] | None:
             "\n".join(f"{one.task}: {one.error_type}: {one.message}" for one in failure.tasks),
             _FAILURE,
         ),
-        "traceback": excerpts.text("traceback", "\n".join(failure.traceback), _FAILURE),
+        "frames": _frames(excerpts.text("traceback", "\n".join(failure.traceback), _FAILURE)),
+        "resumable": failure.resumable,
     }
 
 
-def _state(read: _Reading, excerpts: Excerpts) -> dict[str, Any]:
+class Frame(NamedTuple):
+    place: str
+    function: str
+    is_own: bool
+
+
+def frames_of(lines: Sequence[str]) -> list[Frame]:
+    """Frames of a traceback, the innermost last; those of libraries are not the user's own."""
+    found: list[Frame] = []
+    for line in lines[-_FRAMES:]:
+        place, _, function = line.partition(" in ")
+        parts = place.replace("\\", "/").split("/")
+        is_own = not ({"site-packages", "milecastle"} & set(parts) or "lib/python" in place)
+        found.append(Frame("/".join(parts[-3:]), function, is_own))
+    return found
+
+
+def _frames(traceback: Excerpt) -> list[Frame]:
+    return frames_of(traceback.text.split("\n")) if traceback.text else []
+
+
+def _panel(
+    read: Reading, excerpts: Excerpts, tab: str, was: Mapping[str, str], api: str
+) -> dict[str, Any]:
+    """The chosen panel's values: the state as a tree, or as text."""
+    nothing: dict[str, Any] = {
+        "state": None,
+        "raw": None,
+        "unreadable": "",
+        "undecoded": {},
+        "omitted": 0,
+    }
     if read.decoded is None:
-        return {"state": None, "unreadable": read.unreadable, "undecoded": {}, "omitted": 0}
+        return {**nothing, "unreadable": read.unreadable}
     values = read.decoded.values
-    shown = [
-        (short(name), excerpts.json(f"$.{name}", value, _CHANNEL))
+    if tab == "raw":
+        shown = dict(islice(values.items(), _CHANNELS))
+        raw = {name: excerpts.hidden(f"$.{name}", value) for name, value in shown.items()}
+        return {**nothing, "raw": excerpts.shown(raw, _RAW)}
+    if tab != "state":
+        return nothing
+    members = [
+        (name, excerpts.hidden(f"$.{name}", value), f"$.{name}")
         for name, value in islice(values.items(), _CHANNELS)
     ]
     undecoded = {short(name): why for name, why in islice(read.decoded.undecoded.items(), _NODES)}
+    more = f"{api}/state?at={read.entry.seq}"
     return {
-        "state": shown,
-        "unreadable": "",
+        **nothing,
+        "state": excerpts.tree(members, _CHANNEL, was=was, more=more),
         "undecoded": undecoded,
-        "omitted": len(values) - len(shown),
+        "omitted": len(values) - len(members),
     }
 
 
-def _changes(service: Service, read: _Reading, excerpts: Excerpts) -> dict[str, Any]:
+def _changes(service: Service, read: Reading, excerpts: Excerpts) -> dict[str, Any]:
     """Differences from the parent; none if it is in another thread or unreadable."""
     key, entry = read.key, read.entry
     parent = service.store.locate(key, entry.parent_id) if entry.parent_id else None
-    nothing: dict[str, Any] = {"parent": parent, "changes": None, "more_changes": 0}
+    nothing: dict[str, Any] = {"parent": parent, "changes": None, "more_changes": 0, "was": {}}
     if parent is None or read.decoded is None:
         return nothing
     try:
@@ -355,98 +465,278 @@ def _changes(service: Service, read: _Reading, excerpts: Excerpts) -> dict[str, 
         )
         for one in found[:_CHANGES]
     ]
-    return {**nothing, "changes": shown, "more_changes": len(found) - len(shown)}
-
-
-def _visited(way: Visits, read: _Reading) -> list[tuple[str, int, str]]:
-    marks = _marks(way, read)
-    names = [*(name for name in marks if marks[name] != "done"), *way.counts]
-    return [
-        (name, way.counts.get(name, 0), marks[name]) for name in list(dict.fromkeys(names))[:_NODES]
-    ]
-
-
-def _marks(way: Visits, read: _Reading) -> dict[str, str]:
-    marks = dict.fromkeys(way.counts, "done")
-    runs = read.is_head and read.info.status == "running"
-    marks.update(dict.fromkeys(read.next, "active" if runs else "next"))
-    if read.failure is not None and read.failure.node:
-        marks[read.failure.node] = "failed"
-    return marks
-
-
-def _timeline(read: _Reading, way: Visits) -> dict[str, Any]:
-    shown = [one for one in read.entries if abs(one.seq - read.entry.seq) <= _AROUND]
-    is_newest = shown[-1].seq == read.head.seq
-    now = time.time_ns() // 1000
-    info = read.info if is_newest else None
-    found = intervals(shown, read.runs, info, now)
-    spans: dict[int, list[Interval]] = {}
-    for one in found:
-        spans.setdefault(one.seq, []).append(one)
-    forks = branches(read.entries)
+    was = {
+        one.path: "added" if old is None else f"was {old.text.strip(chr(34))[:_WAS]}"
+        for one, (_, kind, old, _) in zip(found, shown, strict=False)
+        if kind != "removed"
+    }
     return {
-        "rows": [_row(read, one, spans.get(one.seq, []), way) for one in reversed(shown)],
-        "bars": _bars(found),
-        "totals": _totals(found),
-        "earlier": max(read.first, shown[0].seq - _AROUND) if shown[0].seq > read.first else None,
-        "later": None if is_newest else min(read.head.seq, shown[-1].seq + _AROUND),
-        "branches": forks[-_BRANCHES:] if len(forks) > 1 else [],
-        "more_branches": max(0, len(forks) - _BRANCHES),
-        "looked_at": len(read.entries),
-        "listed": len(shown),
+        **nothing,
+        "changes": shown,
+        "more_changes": len(found) - len(shown),
+        "was": was if service.redact is None else dict.fromkeys(was, "changed"),
     }
 
 
-def _row(read: _Reading, entry: Entry, spans: list[Interval], way: Visits) -> TimelineRow:
+def _manifest(service: Service, read: Reading) -> Manifest | None:
+    app, fingerprint = service.apps.get(read.info.graph), read.entry.fingerprint
+    if app is not None and app.graph.fingerprint == fingerprint:
+        return app.graph.manifest
+    stored = service.store.manifest(read.key, fingerprint)  # as it was saved with it
+    return None if stored is None else Manifest.from_bytes(stored)
+
+
+def _drawing(
+    service: Service,
+    manifest: Manifest | None,
+    read: Reading,
+    way: Visits,
+    node: str,
+) -> Drawing | None:
+    """The graph with the way to the checkpoint; each node has how often and how long it ran."""
+    if manifest is None:
+        return None
+    app = service.apps.get(read.info.graph)
+    is_same = app is not None and app.graph.fingerprint == read.entry.fingerprint
+    took = worked_by_node(read.course(way.path))
+    looks = {
+        name: NodeLook("done", _meta(count, took.get(name))) for name, count in way.counts.items()
+    }
+    for name in read.next:
+        kind, meta = _now(read)
+        looks[name] = NodeLook(kind, meta if read.is_head else "next")
+    if read.failure is not None and read.failure.node:
+        looks[read.failure.node] = NodeLook("bad", read.failure.error_type)
+    current = node or next(iter(read.entry.nodes), "") if read.entry.source == "step" else node
+    return draw_page(
+        manifest,
+        looks,
+        lambda name: thread_url(read.key.thread, at=read.entry.seq, node=name),
+        notes=notes_of(app.graph) if app is not None and is_same else None,
+        taken=_taken(read, way),
+        current=current,
+    )
+
+
+def _meta(count: int, took: int | None) -> str:
+    times = f"\u00d7{count}" if count > 1 else ""
+    return ", ".join(filter(None, [times, "" if took is None else duration(took / 1_000_000)]))
+
+
+def _now(read: Reading) -> tuple[str, str]:
+    """The kind and the line of facts of the nodes that are to run."""
+    if not read.is_head:
+        return "plain", ""
+    since = duration(max(0, read.now - read.head.created_at) / 1_000_000)
+    match read.info.status:
+        case "running":
+            return "run", f"runs, {since}"
+        case "interrupted":
+            return "ask", f"asks, {since}" if read.info.questions else f"stopped, {since}"
+        case "sleeping":
+            return "plain", "sleeps"
+        case "queued":
+            return "plain", f"queued, {since}"
+        case _:
+            return "plain", "next"
+
+
+def _taken(read: Reading, way: Visits) -> set[tuple[str, str]]:
+    """The edges on the way to the checkpoint, as far as it was read."""
+    found: set[tuple[str, str]] = set()
+    before: tuple[str, ...] = (START,)
+    for one in read.entries:
+        if one.seq not in way.path or one.source != "step":
+            continue
+        found |= {(source, target) for source in set(before) for target in set(one.nodes)}
+        before = one.nodes
+    return found | {
+        (source, target) for source in set(before) for target in {*read.entry.next} or {END}
+    }
+
+
+def _timeline(
+    read: Reading, branch: frozenset[int], manifest: Manifest | None, query: ThreadPageQuery
+) -> dict[str, Any]:
+    last = read.drawn[-1]
+    working = read.next if read.is_head else last.next or last.route
+    if START in working:
+        working = manifest.first if manifest is not None else ()
+    found = timeline_document(
+        read.course(branch, working),
+        selected=read.entry.seq,
+        axis=query.axis,
+        nodes=[one.name for one in manifest.nodes] if manifest is not None else (),
+        only=query.node or None,
+        others=query.branch == "all",
+    )
+    lanes = [lane_look(lane) for lane in found.lanes]
+    return {
+        "lanes": lanes,
+        "more_lanes": found.more,
+        "bands": found.bands,
+        "marks": _axis_marks(found.marks[:-1]),
+        "cursor": found.cursor,
+        "kinds": _kinds(lanes),
+    }
+
+
+def _kinds(lanes: Sequence[LaneLook]) -> set[str]:
+    """The colours and shapes that the legend explains."""
+    bars = [bar for lane in lanes for bar in lane.bars]
+    return {bar.kind for bar in bars} | {"left" for bar in bars if bar.is_left}
+
+
+class AxisMark(NamedTuple):
+    x: float
+    text: str
+    anchor: str
+
+
+def _axis_marks(marks: Sequence[TimelineMark]) -> list[AxisMark]:
+    """Times at the beginning of stretches, as far as they have room."""
+    shown: list[AxisMark] = []
+    room = 0.0
+    for mark in marks:
+        is_late = mark.x > 100 - _LABEL
+        if mark.x - is_late * _LABEL < room:
+            continue
+        text = clock(moment(mark.time) or "").rpartition(" ")[2]
+        shown.append(AxisMark(mark.x, text, "end" if is_late else "start"))
+        room = mark.x + _LABEL
+    return shown
+
+
+_SOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "input": ("play", "soft", "input"),
+    "step": ("done", "good", ""),
+    "interrupt": ("ask", "ask", "asks"),
+    "sleep": ("sleep", "sleep", "sleeps"),
+    "answer": ("person", "soft", "answered"),
+    "takeover": ("play", "soft", "taken by a worker"),
+    "fork": ("fork", "soft", "forked"),
+    "update": ("edit", "soft", "state changed"),
+}
+
+
+def _what(read: Reading, entry: Entry) -> tuple[str, str, str]:
+    """A checkpoint's icon, its colour, and what wrote it."""
+    icon, tone, word = _SOURCES[entry.source]
+    if entry.source == "step":
+        return icon, tone, folded(entry.nodes)
+    if entry.source in ("interrupt", "sleep"):
+        return icon, tone, f"{folded(entry.next)} {word}".strip()
+    if entry.source in ("fork", "update"):
+        parent = next((one.seq for one in read.entries if one.id == entry.parent_id), None)
+        if entry.source == "fork" and parent is not None:
+            return icon, tone, f"forked from {parent}"
+    return icon, tone, word
+
+
+def _checkpoints(
+    read: Reading,
+    branch: frozenset[int],
+    query: ThreadPageQuery,
+    manifest: Manifest | None,
+    said: Mapping[int, str],
+) -> dict[str, Any]:
+    shown, node = read.shown, query.node
+    spans: dict[int, Interval] = {}
+    for one in read.intervals(shown):
+        spans.setdefault(one.seq, one)
+    rows = [
+        _row(read, one, spans.get(one.seq), branch, _nexts(one, manifest), said.get(one.seq, ""))
+        for one in reversed(shown)
+        if (not node or node in (*_wrote(one), *_nexts(one, manifest)))
+        and (query.branch == "all" or one.seq in branch)
+    ]
+    is_newest = shown[-1].seq == read.head.seq
+    drawn = read.drawn
+    failed = _failed(read)
+    return {
+        "rows": rows,
+        "earlier": max(read.first, shown[0].seq - AROUND) if shown[0].seq > read.first else None,
+        "later": None if is_newest else min(read.head.seq, shown[-1].seq + AROUND),
+        "listed": len(shown),
+        "ticks": [
+            (
+                round(100 * index / (len(drawn) - 1), 2) if len(drawn) > 1 else 0.0,
+                one.seq,
+                "left" if one.seq not in branch else "bad" if one.seq in failed else _tick(one),
+                _what(read, one)[2],
+            )
+            for index, one in enumerate(drawn)
+        ],
+    }
+
+
+def _wrote(entry: Entry) -> tuple[str, ...]:
+    return entry.nodes if entry.source == "step" else ()
+
+
+def _nexts(entry: Entry, manifest: Manifest | None) -> tuple[str, ...]:
+    """The nodes to run after a checkpoint; at the beginning, the first of the graph."""
+    found = entry.next or entry.route
+    return (manifest.first if manifest is not None else ()) or found if START in found else found
+
+
+def _tick(entry: Entry) -> str:
+    return {"interrupt": "ask", "sleep": "sleep", "fork": "off", "update": "off"}.get(
+        entry.source, "work"
+    )
+
+
+def _row(
+    read: Reading,
+    entry: Entry,
+    span: Interval | None,
+    branch: frozenset[int],
+    next: Sequence[str],
+    said: str,
+) -> CheckpointRow:
     run = read.runs.get(entry.run_id)
-    failed = run is not None and run.status == "failed" and _is_last(entry, read.entries)
-    span = spans[0] if spans else None
-    return TimelineRow(
+    failed = run is not None and run.status == "failed" and is_last(entry, read.entries)
+    icon, tone, what = _what(read, entry)
+    is_shown = span is not None and span.kind != "ended"
+    lasted = duration((span.stop - span.start) / 1_000_000) if span and is_shown else ""
+    if lasted and span is not None and span.kind in ("waiting", "sleeping", "stopped"):
+        lasted += " so far" if entry.seq == read.head.seq else ""
+    return CheckpointRow(
         seq=entry.seq,
-        source=entry.source,
-        nodes=folded(entry.nodes) if entry.source == "step" else "",
-        next=folded(entry.next or entry.route),
-        timestamp=moment(entry.created_at),
-        kind=span.kind if span and span.kind != "ended" else "",
-        lasted=_lasted(span.stop - span.start) if span and span.kind != "ended" else "",
-        note=short(entry.note),
-        is_on_path=entry.seq in way.path,
+        icon=icon,
+        tone=tone,
+        what=what,
+        next=folded(next),
+        time=moment(entry.created_at) or "",
+        kind=span.kind if span and is_shown else "",
+        lasted=lasted,
+        note=said
+        or (short(entry.note) if entry.source != "fork" or "thread" in entry.note else ""),
+        is_on_path=entry.seq in branch,
         failed=failed,
     )
 
 
-def _totals(found: list[Interval]) -> list[tuple[str, str]]:
-    totals: dict[str, int] = {}
-    for one in found:
-        totals[one.kind] = totals.get(one.kind, 0) + one.stop - one.start
-    return [(kind, _lasted(total)) for kind, total in totals.items() if kind != "ended"]
-
-
-def _bars(found: list[Interval]) -> list[TimelineBar]:
-    spans: list[tuple[str, int]] = []
-    for one in found:
-        if one.kind == "ended":
-            continue
-        if spans and spans[-1][0] == one.kind:
-            spans[-1] = (one.kind, spans[-1][1] + one.stop - one.start)
-        else:
-            spans.append((one.kind, one.stop - one.start))
-    total = sum(length for _, length in spans) or 1
-    room = 1000 - 4 * len(spans)
-    bars: list[TimelineBar] = []
-    for kind, length in spans:
-        x = bars[-1].x + bars[-1].width if bars else 0
-        bars.append(TimelineBar(kind, x, 4 + length * room // total))
-    return bars
-
-
-def _lasted(microseconds: int) -> str:
-    seconds = microseconds / 1_000_000
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+def _branches(read: Reading, branch: frozenset[int]) -> list[BranchRow]:
+    """The newest branches of the checkpoints that were read, oldest first."""
+    found = branches(read.entries)
+    if len(found) < 2:
+        return []
+    rows: list[BranchRow] = []
+    by_seq = {one.seq: one for one in read.entries}
+    for one in found[-_BRANCHES:]:
+        ends = folded(by_seq[one.last].nodes) or by_seq[one.last].source
+        said = f"{one.source} at {one.parent}" if one.parent else f"{one.source} to {ends}"
+        rows.append(
+            BranchRow(
+                first=one.first,
+                last=one.last,
+                said=said,
+                depth=min(one.depth, 1) if one.last in branch else min(one.depth + 1, 2),
+                is_current=one.first <= read.entry.seq <= one.last,
+            )
+        )
+    return rows
 
 
 def _children(service: Service, key: ThreadKey) -> list[tuple[str, str, str]]:
@@ -455,25 +745,3 @@ def _children(service: Service, key: ThreadKey) -> list[tuple[str, str, str]]:
         (short(info.key.thread.rpartition("\x1f")[2]), short(info.graph), info.status)
         for info in found
     ]
-
-
-_HASH: Final = b64encode(sha256(STYLE.encode()).digest()).decode()
-_DRAWN: Final = {"Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'"}
-
-
-@WebPage("GET", "/threads/{thread}/graph.svg", "read", query=ThreadPageQuery)
-def show_drawing(request: ApiRequest) -> Response:
-    """The graph of a thread as SVG, with the way to a checkpoint."""
-    service, key = request.service, request.key
-    read = _read(service, key, request.query.at or None)
-    app, fingerprint = service.apps.get(read.info.graph), read.entry.fingerprint
-    way = visits(read.entries, read.entry.seq)
-    if app is not None and app.graph.fingerprint == fingerprint:  # else as it was saved with it
-        manifest, notes = app.graph.manifest, notes_of(app.graph)
-    else:
-        stored = service.store.manifest(key, fingerprint)
-        if stored is None:
-            raise Refused(NOT_FOUND, 404, "no graph is recorded for this checkpoint")
-        manifest, notes = Manifest.from_bytes(stored), None
-    drawn = draw_svg(manifest, marks=_marks(way, read), visits=way.counts, notes=notes)
-    return Response(drawn, headers=_DRAWN, media_type="image/svg+xml")

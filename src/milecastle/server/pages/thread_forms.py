@@ -14,11 +14,17 @@ import msgspec.json
 from starlette.responses import RedirectResponse, Response
 
 from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import ForkRequest, HttpDocument, TagRequest, UpdateRequest
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
-from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
+from milecastle.server.pages.thread import (
+    FormRefusal,
+    ThreadPageQuery,
+    thread_url,
+    thread_view,
+)
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import shown_message, status_of
 from milecastle.server.redaction import after_hook
@@ -28,15 +34,22 @@ from milecastle.server.service import Service
 from milecastle.server.threads import fork_thread, tag_thread, update_thread
 from milecastle.views.lines import question_lines
 
+_DISCARD: Final = "discard"
 _FORK: Final = "fork"
 _TAGS: Final = "tags"
 _UPDATE: Final = "update"
 
 
 class AnswerForm(SchemaForm, frozen=True, kw_only=True):
-    """The answer to the question with this id."""
+    """The answer to the question with this id; ``shown`` is the digest of what the page shows."""
 
     question: str
+    reason: str = ""
+    shown: str = ""
+
+
+class DiscardForm(HttpDocument, frozen=True):
+    number: int
 
 
 class ForkForm(HttpDocument, frozen=True):
@@ -63,13 +76,15 @@ async def answer(request: ApiRequest) -> PageView | Response:
     """Answer an open question."""
     form: AnswerForm = request.body
     id, typed = named(form.question), typed_in(form)
-    return await _done(request, _answered(request, id, typed), FormRefusal(id, "", "", typed), None)
+    said = FormRefusal(id, "", "", typed, form.reason)
+    by = request.actor(form.reason.strip(), form.shown or None)
+    return await _done(request, _answered(request, id, typed, by), said, None)
 
 
-async def _answered(request: ApiRequest, id: str, typed: Mapping[str, str]) -> str:
+async def _answered(request: ApiRequest, id: str, typed: Mapping[str, str], by: Actor) -> str:
     service, key = request.service, request.key
     answer = await request.off_loop(_typed, service, key, id, typed)
-    await answer_thread(service, key, {id: answer}, request.actor())
+    await answer_thread(service, key, {id: answer}, by)
     return key.thread
 
 
@@ -80,6 +95,21 @@ def _typed(service: Service, key: ThreadKey, id: str, typed: Mapping[str, str]) 
     if schema is msgspec.UNSET:
         raise InvalidRequest("this question is not open any more")
     return parsed(schema, typed, after_hook("answer", schema, service.redact))
+
+
+@WebPage("POST", "/threads/{thread}/discard", "admin", form=DiscardForm)
+async def discard(request: ApiRequest) -> PageView | Response:
+    """Remove an unread message."""
+    number: int = request.body.number
+    return await _done(
+        request, _discarded(request, number), FormRefusal(_DISCARD, "", "", {}), None
+    )
+
+
+async def _discarded(request: ApiRequest, number: int) -> str:
+    service, key = request.service, request.key
+    await request.off_loop(lambda: service.app_of(key).discard(key, number))
+    return key.thread
 
 
 @WebPage("POST", "/threads/{thread}/fork", "run", form=ForkForm)
@@ -135,7 +165,6 @@ def _update(service: Service, key: ThreadKey, form: UpdateForm) -> None:
 async def _done(
     request: ApiRequest, doing: Awaitable[str], said: FormRefusal, at: str | None
 ) -> PageView | Response:
-    """Act and redirect to the thread's page; if refused, show the page with the form."""
     try:
         return RedirectResponse(thread_url(await doing), 303)
     except MilecastleError as error:
@@ -143,5 +172,5 @@ async def _done(
             raise
         message = shown_message(error, request.service.redact)
         said = said._replace(message=message, code=error.code)
-        view = await thread_view(request, at, said)
+        view = await thread_view(request, ThreadPageQuery(at=at), said)
         return msgspec.structs.replace(view, status=status_of(error), live=None)

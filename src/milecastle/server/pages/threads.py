@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
@@ -14,7 +15,6 @@ from milecastle.server import limits
 from milecastle.server.documents import HttpDocument, ListedStatus
 from milecastle.server.identity import TokenScope
 from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
-from milecastle.server.pages.graphs import start_values
 from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.runs import bulk_values
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
@@ -23,16 +23,26 @@ from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, delete_thread
 from milecastle.views.documents import ThreadLine
-from milecastle.views.listing import ThreadPage, thread_page
+from milecastle.views.listing import recent_page, status_counts, thread_page
 
-_ROWS: Final = 100
+_ROWS: Final = 50
+_COUNTED: Final = 500
+_WORD: Final = re.compile(r'(status|graph|tag|name):("[^"]*"|\S*)')
+_TABS: Final = (None, "running", "interrupted", "failed", "sleeping")
 
 
 class ThreadsPageQuery(HttpDocument, frozen=True):
+    """``q`` is a part of the name; words as ``status:failed`` in it become filters.
+
+    ``prefix`` is the beginning of the name. ``sort`` is ``recent`` or ``name``.
+    """
+
+    q: str | None = None
     status: str | None = None
     graph: str | None = None
     tag: str | None = None
     prefix: str | None = None
+    sort: str | None = None
     after: str | None = None
 
 
@@ -43,62 +53,127 @@ class ActionForm(HttpDocument, frozen=True):
     confirmed: str = ""
 
 
+class _Found(NamedTuple):
+    lines: tuple[ThreadLine, ...]
+    next: str | None
+    seen: int | None
+    """How many threads were looked through, if those that match are not found by an index."""
+
+
 @WebPage("GET", "/threads", "read", query=ThreadsPageQuery, label="Threads")
 def list_threads(request: ApiRequest) -> PageView:
-    """Threads by name, by status, graph, tag and beginning of the name."""
-    query: ThreadsPageQuery = request.query
-    chosen = {name: getattr(query, name) or None for name in query.__struct_fields__}
-    if chosen["status"] not in (None, *get_args(ListedStatus)):
-        raise InvalidRequest("there is no such status")
-    store, most = request.service.store, limits.LOOKED_AT
-    found = thread_page(store, request.tenant, **chosen, limit=_ROWS, most=most)
-    lines = tuple(fitting(found.lines, _size))
-    page = ThreadPage(lines, lines[-1].thread if len(lines) < len(found.lines) else found.next)
+    """Threads, newest change first, or by name."""
+    chosen = _chosen(request.query)
+    store, tenant = request.service.store, request.tenant
+    found = _by_name(request, chosen) if chosen["sort"] == "name" else _by_change(request, chosen)
+    filters = {name: chosen[name] for name in ("status", "graph", "tag", "prefix", "q")}
     return PageView(
         template="threads.html",
         live="_threads.html",
         title="Threads",
-        commands=(_ls(request.tenant, chosen),),
+        commands=(_ls(tenant, chosen),),
         values={
-            "lines": page.lines,
-            "next": {**chosen, "after": page.next} if page.next is not None else None,
-            "first": {**chosen, "after": None},
+            "lines": found.lines,
+            "seen": found.seen,
+            "next": {**_sent(chosen), "after": found.next} if found.next is not None else None,
+            "first": {**_sent(chosen), "after": None},
             "chosen": chosen,
+            "filters": {name: value for name, value in filters.items() if value},
+            "sent": _sent(chosen),
+            "tabs": _TABS,
+            "counts": status_counts(store, tenant, _COUNTED),
+            "counted": _COUNTED,
             "statuses": get_args(ListedStatus),
             "graphs": sorted(request.service.apps),
             "actions": [one for one in ACTIONS if one.scope in request.identity.scopes],
             "looked_at": limits.LOOKED_AT,
-            # a job is of a status and a graph: it would change more than a prefix or a tag shows
+            # a job is of a status and a graph: it would change more than other filters show
             **bulk_values(
                 request,
-                None if chosen["prefix"] or chosen["tag"] else chosen["status"],
+                None if chosen["prefix"] or chosen["tag"] or chosen["q"] else chosen["status"],
                 chosen["graph"],
             ),
-            "start": None if page.lines or page.next or any(chosen.values()) else _start(request),
         },
     )
 
 
-def _start(request: ApiRequest) -> dict[str, Any] | None:
-    return start_values(request, next(iter(request.service.apps.values())))
+def _chosen(query: ThreadsPageQuery) -> dict[str, Any]:
+    chosen: dict[str, Any] = {
+        name: getattr(query, name) or None for name in query.__struct_fields__
+    }
+    for word, value in _WORD.findall(chosen["q"] or ""):
+        chosen["prefix" if word == "name" else word] = value.strip('"') or None
+    chosen["q"] = _WORD.sub("", chosen["q"] or "").strip() or None
+    if chosen["status"] not in (None, *get_args(ListedStatus)):
+        raise InvalidRequest("there is no such status")
+    if chosen["tag"] or chosen["prefix"]:  # their index is by name
+        chosen["sort"] = "name"
+    elif chosen["sort"] not in (None, "recent", "name"):
+        raise InvalidRequest("threads are sorted by change or by name")
+    return chosen
+
+
+def _sent(chosen: dict[str, Any]) -> dict[str, Any]:
+    implied = chosen["tag"] or chosen["prefix"] or chosen["sort"] != "name"
+    return {**chosen, "sort": None if implied else "name", "after": None}
+
+
+def _by_name(request: ApiRequest, chosen: dict[str, Any]) -> _Found:
+    wanted = {name: chosen[name] for name in ("status", "graph", "tag", "prefix", "after")}
+    store, most = request.service.store, limits.LOOKED_AT
+    page = thread_page(store, request.tenant, **wanted, limit=_ROWS, most=most)
+    lines = tuple(fitting(page.lines, _size))
+    is_cut = len(lines) < len(page.lines)
+    is_scan = bool(chosen["graph"] or (chosen["tag"] and chosen["status"]))
+    return _Found(lines, lines[-1].thread if is_cut else page.next, most if is_scan else None)
+
+
+def _by_change(request: ApiRequest, chosen: dict[str, Any], rows: int | None = None) -> _Found:
+    """Those whose name begins with the text first: these are found by an index."""
+    store, tenant, text = request.service.store, request.tenant, chosen["q"]
+    rows = _ROWS if rows is None else rows
+    wanted = {name: chosen[name] for name in ("status", "graph")}
+    named = (
+        thread_page(store, tenant, **wanted, prefix=text, limit=rows, most=limits.LOOKED_AT).lines
+        if text and not chosen["after"]
+        else ()
+    )
+    page = recent_page(
+        store,
+        tenant,
+        **wanted,
+        text=text,
+        after=chosen["after"],
+        limit=rows,
+        most=limits.LOOKED_AT,
+    )
+    known = {line.thread for line in named}
+    lines = (*named, *(line for line in page.lines if line.thread not in known))
+    if len(lines) > 1 and len(tuple(fitting(lines, _size))) < len(lines):
+        return _by_change(request, chosen, max(1, rows // 2))
+    is_scan = bool(text or chosen["graph"])
+    return _Found(lines, page.next, page.seen if is_scan else None)
 
 
 def _size(line: ThreadLine) -> int:
-    texts = (line.thread, line.graph, line.reason, *line.tags)
-    return 400 + 60 * len(line.tags) + sum(map(shown_size, texts))
+    texts = (line.thread, line.graph, line.reason, *line.tags, *line.tags)
+    return 900 + 90 * len(line.tags) + sum(map(shown_size, texts)) + shown_size(line.thread)
 
 
 def _ls(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
-    given = [f"--{name}={value}" for name, value in chosen.items() if value]
+    names = ("status", "graph", "tag", "prefix", "after" if chosen["sort"] == "name" else "")
+    given = [f"--{name}={chosen[name]}" for name in names if name and chosen[name]]
     return ("ls", *of_tenant(tenant), *given, f"--limit={_ROWS}")
 
 
 class ThreadAction(msgspec.Struct, frozen=True):
-    """An action on threads: verb, scope, meaning and function."""
+    """An action on threads: verb, scope, meaning and function, and what keeps them as they are."""
 
     verb: str
     scope: TokenScope
+    icon: str
     meaning: str
+    keep: str
     perform: Callable[[Service, ThreadKey], Awaitable[str]]
 
 
@@ -117,9 +192,31 @@ async def _delete(service: Service, key: ThreadKey) -> str:
 
 
 ACTIONS: Final = (
-    ThreadAction("retry", "run", "Hand these threads over to the workers again", _retry),
-    ThreadAction("cancel", "run", "Close the unfinished runs of these threads", _cancel),
-    ThreadAction("delete", "admin", "Delete these threads with their runs and subgraphs", _delete),
+    ThreadAction(
+        "retry",
+        "run",
+        "retry",
+        "Workers run them again from their last checkpoint. What has completed is not repeated.",
+        "Keep as they are",
+        _retry,
+    ),
+    ThreadAction(
+        "cancel",
+        "run",
+        "stop",
+        "Their runs end after the current step. The threads and their checkpoints stay, and can "
+        "be forked or retried later.",
+        "Let them run",
+        _cancel,
+    ),
+    ThreadAction(
+        "delete",
+        "admin",
+        "trash",
+        "All their checkpoints, runs and subgraphs are deleted. It cannot be undone.",
+        "Keep them",
+        _delete,
+    ),
 )
 
 

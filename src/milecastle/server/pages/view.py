@@ -56,8 +56,8 @@ class WebPage(msgspec.Struct, frozen=True):
 
     ``scope`` is required of the caller; ``None``: nobody is asked. ``form`` is the type of the sent
     form, always with a CSRF token. A page with a ``label`` is in the navigation, with its
-    ``badge``. The live part of a page is rendered again if its ``made_of`` has changed, or is not
-    known.
+    ``badge``: a number that ``counts`` something, in the colour ``tone``. The live part of a page
+    is rendered again if its ``made_of`` has changed, or is not known.
     """
 
     method: str
@@ -68,6 +68,8 @@ class WebPage(msgspec.Struct, frozen=True):
     form: type[msgspec.Struct] | None = None
     label: str = ""
     badge: Badge | None = None
+    tone: str = ""
+    counts: str = ""
     made_of: MadeOf | None = None
 
     def __call__(

@@ -6,7 +6,7 @@ caller's tenant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from milecastle.ports.claims import ClaimStore
@@ -14,11 +14,14 @@ from milecastle.ports.store import Store
 from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
+from milecastle.views.documents import LaneLine, WorkerLine
 from milecastle.views.fleet import queue_document, workers_document
 from milecastle.views.values import anything
 
-_PART: Final = 60_000
+_PART: Final = 50_000
 """The bytes that each of the tables may take."""
+_UNSERVED: Final = 3
+"""How many versions without a worker are named above the queue."""
 
 
 @WebPage("GET", "/workers", "read", label="Workers")
@@ -28,7 +31,7 @@ def show_workers(request: ApiRequest) -> PageView:
     return PageView(
         template="workers.html",
         live="_workers.html",
-        title="Workers",
+        title="Workers and queue",
         commands=(("workers", "--threads"), ("queue", *of_tenant(tenant))),
         values={
             "has_worker": request.service.worker is not None,
@@ -42,15 +45,38 @@ def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
     if not isinstance(store, ClaimStore):
         return None
     fleet, queue = workers_document(store), queue_document(store)
+    troubled = sorted(fleet.workers, key=lambda line: line.silent <= line.silent_after)
+    slowest = sorted(fleet.threads, key=lambda line: -line.seconds)
     found: dict[str, list[Any]] = {
-        "workers": list(fleet.workers),
-        "threads": [line for line in fleet.threads if line.tenant == tenant],
+        "workers": troubled,
+        "threads": [line for line in slowest if line.tenant == tenant],
         "lanes": [line for line in queue.lanes if line.tenant == tenant],
         "limits": [line for line in queue.limits if line.tenant in ("", tenant)],
     }
     shown = {name: list(fitting(lines, _size, _PART)) for name, lines in found.items()}
     left = {name: len(lines) - len(shown[name]) for name, lines in found.items()}
-    return {**shown, "left": left}
+    return {**shown, "left": left, **_numbers(fleet.workers, found["lanes"])}
+
+
+def _numbers(
+    workers: Sequence[WorkerLine], lanes: Sequence[LaneLine]
+) -> dict[str, int | float | list[LaneLine]]:
+    """What workers have in total, and a tenant's queue; ``unserved`` lanes have no worker."""
+    silent = [line for line in workers if line.silent > line.silent_after]
+    alive = [line for line in workers if line not in silent]
+    return {
+        "known": len(workers),
+        "alive": len(alive),
+        "silent": len(silent),
+        "silent_for": max((line.silent for line in silent), default=0.0),
+        "running": sum(line.running for line in alive),
+        "places": sum(line.capacity for line in alive),
+        "due": sum(line.due for line in lanes),
+        "most": max((line.due for line in lanes), default=0),
+        "oldest": max((line.oldest for line in lanes), default=0.0),
+        "later": sum(line.later for line in lanes),
+        "unserved": [line for line in lanes if line.due and not line.workers][:_UNSERVED],
+    }
 
 
 def _size(line: Any) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from msgspec import UNSET, UnsetType
 
 from milecastle.model.checkpoint import HOLDING
+from milecastle.ports.mailbox import Marks
 from milecastle.stores.jsonl.lines import ROOT_CHECK
 from milecastle.stores.jsonl.shapes import (
     FORMAT,
@@ -20,6 +21,7 @@ from milecastle.stores.jsonl.shapes import (
     HeaderShape,
     ThreadShape,
 )
+from milecastle.stores.memory.messages import Messages
 
 Span = tuple[int, int]
 """Offset and size of a line."""
@@ -28,12 +30,13 @@ Span = tuple[int, int]
 class Index:
     """Index of one file: ``size`` bytes and ``count`` lines read, and the last line's ``check``.
 
-    See the attributes.
+    ``messages`` have no payloads; ``sent`` are the lines of the unread ones. See the attributes.
     """
 
     __slots__ = (
         "_ids", "_offsets", "_sizes", "check", "count", "cuts", "digests", "failures", "first",
-        "head", "header", "is_old", "manifests", "results", "runs", "size", "thread", "thread_at",
+        "head", "header", "is_old", "manifests", "messages", "results", "runs", "sent", "size",
+        "thread", "thread_at",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -54,6 +57,8 @@ class Index:
         self.manifests: dict[str, Span] = {}
         self.thread: ThreadShape | None = None
         self.thread_at = 0
+        self.messages = Messages()
+        self.sent: dict[int, Span] = {}
         self.is_old = False
 
     @property
@@ -77,6 +82,8 @@ class Index:
             raise ValueError(f"a line without a checkpoint was not written on head {self.head}")
         if commit.results or commit.runs or commit.failures or commit.manifests or commit.thread:
             self._note(commit, (self.size, size))
+        if commit.messages or commit.consumes or commit.consumed or commit.last_message:
+            self._note_messages(commit, (self.size, size))
         self.size += size
         self.count += 1
         self.check = check
@@ -107,6 +114,21 @@ class Index:
             self.manifests.setdefault(fingerprint, span)
         if commit.thread is not None:
             self.thread, self.thread_at = commit.thread, span[0]
+
+    def _note_messages(self, commit: CommitShape, span: Span) -> None:
+        for shape in commit.messages:
+            self.sent[shape.number] = span
+            message = shape.message(with_payload=False)
+            if shape.number > self.messages.last:
+                self.messages.add(message)
+            else:
+                self.messages.restore([message], Marks())
+        if commit.consumed or commit.last_message:
+            marks = Marks(last=commit.last_message, consumed=commit.consumed)
+            self.messages.restore((), marks)
+        self.messages.consume(commit.consumes, self.head)
+        for number in (*commit.consumes, *(one.number for one in commit.consumed)):
+            self.sent.pop(number, None)
 
     def at(self, seq: int) -> Span | None:
         place = seq - self.first

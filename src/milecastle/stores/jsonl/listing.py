@@ -1,7 +1,7 @@
 """A tenant's threads, without reading their logs: from the first line and the last few.
 
 The last line leads to the nearest one with the thread's line in the list. A listing's cost grows
-with the number of threads, not with their histories. Only files of format 1, which do not have it,
+with the thread count, not with their histories. Only files of format 1, which do not have it,
 are read whole.
 
 A torn or damaged file does not prevent others from being listed. Its own thread is listed too, with
@@ -27,12 +27,7 @@ from milecastle.ports.maintenance import Inspected, finding_of
 from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, last_line, line_at, lines
 from milecastle.stores.jsonl.log import broken, decoded, open_header
 from milecastle.stores.jsonl.reading import info_of_format_1
-from milecastle.stores.jsonl.shapes import (
-    CheckpointShape,
-    CommitShape,
-    ThreadShape,
-    read_commit,
-)
+from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, ThreadShape, read_commit
 from milecastle.support.printable import printable
 
 SUFFIX: Final = ".jsonl"
@@ -93,8 +88,6 @@ def _key_of(path: Path, timeout: float) -> ThreadKey | None:
 
 
 class Listed(NamedTuple):
-    """A thread's index row and tags."""
-
     info: ThreadInfo
     tags: tuple[str, ...] = ()
 
@@ -104,7 +97,6 @@ class Listed(NamedTuple):
 
 
 def info_of(key: ThreadKey, path: Path, *, timeout: float) -> ThreadInfo | None:
-    """The thread's index row, or ``None``."""
     listed = listed_of(key, path, timeout=timeout)
     return listed.info if listed else None
 

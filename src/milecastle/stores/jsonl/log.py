@@ -154,7 +154,6 @@ class LogFile:
                 yield decoded(self.path, line, read_commit)
 
     def _open(self, *, create: bool = False) -> bool:
-        """Open the current path; ``False`` if there is no file."""
         self.release()
         try:
             self._fd = files.open_log(self.path, create=create)
@@ -288,7 +287,6 @@ class LogFile:
         self._names_are_safe = True
 
     def replace(self, header: HeaderShape, commits: Iterable[CommitShape]) -> None:
-        """Replace the locked file with these commits."""
         try:
             files.put(self.path, _framed(header, commits), hold=self._hold)
         except OSError:

@@ -79,7 +79,6 @@ class LogPool:
 
     @contextmanager
     def writing(self, key: ThreadKey) -> Generator[LogFile, None, None]:
-        """A thread's log, locked against other writers."""
         with self.holding(key) as log:
             log.refuse_if_poisoned()
             try:
@@ -89,7 +88,6 @@ class LogPool:
                 log.give_back()
 
     def check_open(self) -> None:
-        """Raise ``Unavailable`` if the pool was closed."""
         if self._closed:
             raise Unavailable("the file store was closed")
 

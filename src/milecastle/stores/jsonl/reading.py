@@ -9,6 +9,7 @@ from msgspec import structs
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
+from milecastle.ports.mailbox import StoredMessage
 from milecastle.stores.jsonl.index import Span
 from milecastle.stores.jsonl.log import LogFile
 from milecastle.stores.jsonl.shapes import (
@@ -27,8 +28,6 @@ OVER: Final = ("completed", "superseded")
 
 
 def entry_at(log: LogFile, seq: int, *, with_payload: bool = True) -> Entry | None:
-    """The entry ``seq``, or ``None``."""
-
     def take(commit: CommitShape) -> Entry:
         record = next(record for record in commit.records() if record.seq == seq)
         return entry_of(record, with_payload=with_payload)
@@ -103,8 +102,6 @@ def page_of(log: LogFile, limit: int, before: int | None) -> Iterator[Entry]:
 
 
 def run_of(log: LogFile, run_id: str) -> RunRecord | None:
-    """A run's newest record, or ``None``."""
-
     def take(commit: CommitShape) -> RunRecord:
         shape = next(run for run in reversed(commit.runs) if run.run_id == run_id)
         return shape.record(log.key)
@@ -114,8 +111,6 @@ def run_of(log: LogFile, run_id: str) -> RunRecord | None:
 
 
 def failure_of(log: LogFile, run_id: str) -> Failure | None:
-    """A run's failure, or ``None``."""
-
     def take(commit: CommitShape) -> Failure:
         return next(each for each in commit.failures if each.run_id == run_id).failure()
 
@@ -124,7 +119,6 @@ def failure_of(log: LogFile, run_id: str) -> Failure | None:
 
 
 def thread_of(log: LogFile) -> ThreadInfo | None:
-    """The thread's index row, or ``None``."""
     index = log.index
     if index.thread is not None:
         return index.thread.info(log.key)
@@ -146,6 +140,16 @@ def info_of_format_1(left: tuple[str, ...], run: RunRecord) -> ThreadInfo:
     if not left:
         return structs.replace(info, status="completed", wake_at=None)
     return structs.replace(info, status="interrupted") if run.status in OVER else info
+
+
+def messages_in(log: LogFile, span: Span) -> list[StoredMessage]:
+    """The unread messages in a line."""
+
+    def take(commit: CommitShape) -> list[StoredMessage]:
+        sent = log.index.sent
+        return [one.message() for one in commit.messages if sent.get(one.number) == span]
+
+    return log.read(span, take)
 
 
 def manifest_at(log: LogFile, fingerprint: str) -> bytes | None:

@@ -37,8 +37,6 @@ _read_owner: Final = msgspec.json.Decoder(_Owner).decode
 
 
 class RunFolder:
-    """The folder ``runs`` of a workspace."""
-
     def __init__(self, root: Path) -> None:
         self._folder = root / "runs"
 
@@ -120,7 +118,6 @@ class RunFolder:
 
 
 def _owner_of(folder: Path) -> tuple[str, str] | None:
-    """Tenant and thread of a folder's run; ``None`` if unknown."""
     for name in (_RUN, _FAILURE):
         try:
             owner = _read_owner((folder / name).read_bytes())

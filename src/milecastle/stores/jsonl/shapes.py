@@ -5,14 +5,15 @@ One line is one commit, so a batch is there whole or not at all::
     {"seq": 7, "created_at": "2026-11-15T01:26:19.123456Z", "checkpoint": {...}}
 
 and, when a commit holds more, ``also`` (further checkpoints), ``results``, ``runs``,
-``failures``, ``manifests``, ``thread`` (the thread's line in a thread list); one without a
-checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset of the nearest line before
-that has ``thread``, so it is found from the end. The first line is the header: it names the
-thread of the file.
+``failures``, ``manifests``, ``thread`` (the thread's line in a thread list), ``consumes`` (numbers
+of messages); one without a checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset
+of the nearest line before that has ``thread``, so it is found from the end. A message to the thread
+is a line too, with ``messages``; ``consumed`` and ``last_message`` are for logs that were pruned or
+copied. The first line is the header: it names the thread of the file.
 
 Format 1 had ``runs_at`` in place of ``thread`` and ``thread_at``, and no ``owner`` of a run; format
-2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread, format 3 no ``tags``. They
-are read, and the first write turns such a file into one of format 4.
+2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread, format 3 no ``tags``, format
+4 no messages. They are read, and the first write turns such a file into one of format 5.
 
 Times are text people read, exact to the microsecond; a time outside the calendar stays a number.
 
@@ -50,6 +51,7 @@ from milecastle.model.run import (
     TaskFailure,
     ThreadInfo,
 )
+from milecastle.ports.mailbox import Consumed, StoredMessage
 from milecastle.support.copying import copied
 from milecastle.support.prepared import prepared
 
@@ -136,7 +138,7 @@ def render(payload: bytes, *, whole: bool) -> Rendered:
 
 
 def _plain_updates(payload: bytes) -> Raw | None:
-    """The readable form of a few operations on plain values; ``None`` of anything else.
+    """A few operations on plain values in readable form; ``None`` for anything else.
 
     These are known to be reversible: JSON preserves these values, and packing them again gave the
     same bytes, so nothing was repeated or in another form.
@@ -183,7 +185,7 @@ def _seal(body: bytes) -> bytes:
     return _SEAL + crc32(body, _SEALED).to_bytes(4) + body
 
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 KindWord = Literal["delta", "rollup", "snapshot"]
 
@@ -365,6 +367,30 @@ class FailureShape(_Shape):
         return copied(Failure, self, time=to_microseconds(self.time))
 
 
+class MessageShape(_Shape):
+    number: int
+    topic: str
+    mark: str
+    sent_at: Moment
+    state: Raw | UnsetType = UNSET
+    updates: Raw | UnsetType = UNSET
+    payload: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, message: StoredMessage) -> MessageShape:
+        name = message.number, message.topic, message.mark, to_moment(message.sent_at)
+        return cls(*name, *render(message.payload, whole=True))
+
+    def message(self, *, with_payload: bool = True) -> StoredMessage:
+        return StoredMessage(
+            number=self.number,
+            topic=self.topic,
+            mark=self.mark,
+            sent_at=to_microseconds(self.sent_at),
+            payload=restore(self.state, self.updates, self.payload) if with_payload else b"",
+        )
+
+
 @prepared
 class CommitShape(_Shape):
     head: int | UnsetType = UNSET
@@ -379,6 +405,10 @@ class CommitShape(_Shape):
     thread: ThreadShape | None = None
     thread_at: int = 0
     runs_at: int = 0
+    consumes: tuple[int, ...] = ()
+    messages: tuple[MessageShape, ...] = ()
+    consumed: tuple[Consumed, ...] = ()
+    last_message: int = 0
 
     def records(self) -> tuple[EntryShape, ...]:
         if self.checkpoint is UNSET:

@@ -8,13 +8,13 @@
 
 Rules:
 
-- One line is one commit (``shapes``), chained to the line before (``lines``). It is written by
-  one write, and synced, under the file's lock (``log``), before ``commit`` returns.
+- One line is one commit, or messages (``shapes``), chained to the line before (``lines``). It is
+  written by one write, and synced, under the file's lock (``log``), before ``commit`` returns.
 - Payloads are readable JSON wherever the same bytes can be restored from it (``payloads``).
 - A torn last line and damage are distinguished, and both are ``Corrupted``; ``repair`` fixes the
   first. A list of threads warns of either (``listing``).
 - File names follow ``names``, and the first line names the thread.
-- Deleting leaves the header of an empty log, written last: as long as anything else of a thread is
+- Deleting leaves an empty log's header, written last: as long as anything else of a thread is
   left, its log exists. Pruning replaces the log with a shorter file.
 - At most ``open_files`` logs are open; the least recently used one is closed.
 """
@@ -33,14 +33,9 @@ from milecastle.model.checkpoint import Entry, TaskResult, count_of_task
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import dated, system_time
-from milecastle.ports.fencing import check_cut, conflict
-from milecastle.ports.maintenance import (
-    Check,
-    Inspected,
-    Maintenance,
-    Repaired,
-    finding_of,
-)
+from milecastle.ports.fencing import check_cut, conflict, message_waits
+from milecastle.ports.mailbox import is_kept
+from milecastle.ports.maintenance import Check, Inspected, Maintenance, Repaired, finding_of
 from milecastle.ports.pages import Page, PageKey, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.jsonl import reading
@@ -55,6 +50,7 @@ from milecastle.stores.jsonl.listing import (
     listed_of,
 )
 from milecastle.stores.jsonl.log import LogFile
+from milecastle.stores.jsonl.mailbox import JsonlMailbox
 from milecastle.stores.jsonl.pool import LogPool, unavailable
 from milecastle.stores.jsonl.repair import copies_of, repair_file
 from milecastle.stores.jsonl.runs import RunFolder
@@ -64,7 +60,8 @@ from milecastle.stores.jsonl.writing import (
     drop_all,
     drop_below,
     shape_of,
-    upgrade,
+    upgrade_all,
+    with_message,
 )
 
 _PAGE: Final = 128
@@ -131,10 +128,10 @@ class JsonlStore(Capabilities):
             if not log.take():
                 self._begin(log, batch)
             elif log.index.is_old:
-                self._upgrade(log)
+                upgrade_all(log)
             check_fence(batch, log.index)
             if batch.thread is not None:
-                batch = dated(batch, self._now())
+                batch = dated(with_message(batch, log.index), self._now())
             commit = shape_of(batch, log.index)
             if commit is not None:
                 log.append(commit)
@@ -153,12 +150,6 @@ class JsonlStore(Capabilities):
         for folder in (log.path.parent.parent, log.path.parent):
             files.make_folder(folder)
         log.take(create=True)
-
-    def _upgrade(self, log: LogFile) -> None:
-        """Rewrite a locked file from an older format in the newest."""
-        while log.index.is_old and log.index.header is not None:
-            upgrade(log, log.index.header)
-            log.take(create=True)
 
     def _project(self, batch: Batch) -> None:
         with suppress(OSError):  # the commit is done; `write_runs` can recreate these
@@ -263,6 +254,10 @@ class JsonlStore(Capabilities):
     def tags(self) -> JsonlTags:
         return JsonlTags(self._listed, self._list)
 
+    @property
+    def mailbox(self) -> JsonlMailbox:
+        return JsonlMailbox(self._pool, self._now)
+
     def _listed(self, key: ThreadKey) -> Listed | None:
         self._pool.check_open()
         path = self.path_of(key)
@@ -272,11 +267,7 @@ class JsonlStore(Capabilities):
             unavailable(path, error)
 
     def _list(
-        self,
-        tenant: str,
-        limit: int | None,
-        after: str | None,
-        is_wanted: _IsWanted,
+        self, tenant: str, limit: int | None, after: str | None, is_wanted: _IsWanted
     ) -> Sequence[ThreadInfo]:
         self._pool.check_open()
         folder = self._root / "threads" / file_name(tenant)
@@ -381,6 +372,9 @@ class JsonlStore(Capabilities):
                 raise conflict(key, head, index.head)
             if head_id is not None and not (index.head and index.is_head(head_id)):
                 raise conflict(key, index.head + 1, index.head)
+            row = reading.thread_of(log) if head is not None or head_id is not None else None
+            if row is not None and is_kept(row, index.messages.is_unread):
+                raise message_waits(key, index.head)
             self._sweep(log)
             if index.header is None or index.count == 1:
                 return False
@@ -479,6 +473,8 @@ class JsonlStore(Capabilities):
             for _ in reading.each_record(log, index.first, index.head, entry_of):
                 pass
             reading.results_of(log)
+            for span in dict.fromkeys(index.sent.values()):
+                reading.messages_in(log, span)
             return index.count
 
     def repair_thread(self, key: ThreadKey) -> Path | None:
@@ -506,8 +502,6 @@ class JsonlStore(Capabilities):
 
 @checks_keys
 class JsonlTags:
-    """The tags of a file store."""
-
     def __init__(self, listed: _FindListed, list_threads: _ListThreads) -> None:
         self._listed = listed
         self._list = list_threads

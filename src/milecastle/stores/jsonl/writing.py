@@ -9,23 +9,26 @@ come next, then the checkpoints that stay, one in a line, then the results the h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import msgspec.structs
 from msgspec import UNSET, Raw
 
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.fencing import conflict, input_known
+from milecastle.ports.fencing import conflict, input_known, message_gone
+from milecastle.ports.mailbox import with_unread
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl.index import Index
 from milecastle.stores.jsonl.log import LogFile, new_log_id
-from milecastle.stores.jsonl.reading import each_record, each_result, thread_of
+from milecastle.stores.jsonl.reading import each_record, each_result, messages_in, thread_of
 from milecastle.stores.jsonl.shapes import (
     FORMAT,
     CommitShape,
     EntryShape,
     FailureShape,
     HeaderShape,
+    MessageShape,
     ResultShape,
     RunShape,
     ThreadShape,
@@ -49,6 +52,18 @@ def check_fence(batch: Batch, index: Index) -> None:
         expected += 1
         if entry.seq != expected:
             raise conflict(batch.key, entry.seq, head)
+    unread = index.messages.unread
+    if batch.consumes and not all(number in unread for number in batch.consumes):
+        raise message_gone(batch.key, head)
+
+
+def with_message(batch: Batch, index: Index) -> Batch:
+    """The batch, with a due index row if a message it waits for is unread."""
+    if batch.thread is None or index.thread is None or not index.messages.unread:
+        return batch
+    is_unread = partial(index.messages.is_unread, besides=batch.consumes)
+    row = with_unread(batch.thread, index.thread.lane, is_unread)
+    return msgspec.structs.replace(batch, thread=row)
 
 
 def shape_of(batch: Batch, index: Index) -> CommitShape | None:
@@ -68,6 +83,8 @@ def shape_of(batch: Batch, index: Index) -> CommitShape | None:
             commit.thread = msgspec.structs.replace(index.thread, tags=_tags(batch, index))
     if batch.results or batch.runs or batch.failure or batch.manifest or batch.thread:
         _add_facts(commit, batch, index)
+    if batch.consumes:
+        commit.consumes = tuple(dict.fromkeys(batch.consumes))
     return commit if entries or commit != CommitShape(head=batch.head) else None
 
 
@@ -106,6 +123,13 @@ def upgrade(log: LogFile, header: HeaderShape) -> None:
     log.replace(msgspec.structs.replace(header, format=FORMAT), _upgraded(log))
 
 
+def upgrade_all(log: LogFile) -> None:
+    """``upgrade``, until the locked log has the newest format."""
+    while log.index.is_old and log.index.header is not None:
+        upgrade(log, log.index.header)
+        log.take(create=True)
+
+
 def _upgraded(log: LogFile) -> Iterator[CommitShape]:
     yield from log.commits()
     thread = _thread(log) if log.index.thread is None else None
@@ -137,6 +161,12 @@ def _kept(log: LogFile, cut: int, changed: Mapping[int, Entry]) -> Iterator[Comm
     results = tuple(each_result(log, lambda result: result))
     if results:
         yield CommitShape(head=index.head, results=results)
+    for span in dict.fromkeys(index.sent.values()):
+        messages = messages_in(log, span)
+        yield CommitShape(head=index.head, messages=tuple(map(MessageShape.of, messages)))
+    if index.messages.last:
+        marks = index.messages.pruned(cut).marks()
+        yield CommitShape(head=index.head, consumed=marks.consumed, last_message=marks.last)
 
 
 def _runs(log: LogFile) -> Iterator[RunShape]:

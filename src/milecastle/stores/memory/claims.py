@@ -17,8 +17,6 @@ from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_work
 from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
 from milecastle.ports.limits import Limit, Meter, Rooms, charged
 
-__all__ = ["Claims"]
-
 _SECOND = 1_000_000
 
 _Due = tuple[int, ThreadKey]

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from milecastle.ports.mailbox import Consumed, Marks, StoredMessage
 
-__all__ = ["Messages"]
-
 
 class Messages:
     """Unread and consumed messages by number, and the numbers by mark.
@@ -46,7 +44,6 @@ class Messages:
         )
 
     def pruned(self, cut: int) -> Messages:
-        """The messages without those consumed below ``cut``."""
         kept = Messages()
         kept.last, kept.unread = self.last, self.unread
         kept.consumed = {number: one for number, one in self.consumed.items() if one.seq >= cut}

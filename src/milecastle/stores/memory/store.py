@@ -22,31 +22,24 @@ from milecastle.ports import mailbox as port
 from milecastle.ports.claims import (
     LaneDepth,
     SteadyTime,
-    WaitingInput,
     WorkerInfo,
     dated,
-    next_is_due,
-    refuse_no_lane,
-    refuse_no_line,
 )
 from milecastle.ports.fencing import (
     check_cut,
     conflict,
     from_newest_snapshot,
     input_known,
-    inputs_wait,
     message_gone,
     message_waits,
 )
 from milecastle.ports.limits import Limit
-from milecastle.ports.mailbox import Marks, Sent, StoredMessage, has_unread, with_unread
+from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage, with_unread
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.memory.claims import Claims
 from milecastle.stores.memory.messages import Messages
 from milecastle.support.forking import PATIENCE, watch_forks
-
-__all__ = ["MemoryMailbox", "MemoryStore", "MemoryTags"]
 
 _numbers = count(1)
 """In the order of commits, which the lock of a store puts into a row."""
@@ -55,7 +48,7 @@ _numbers = count(1)
 class _Log:
     """One thread. ``cuts`` are the seqs of its rollups and snapshots.
 
-    ``told_at`` and ``places`` are numbers in the order of commits: of the line, and of each run.
+    ``told_at`` and ``places`` are numbers in commit order: for the line, and for each run.
     ``digests`` are the newest runs by the digests of their inputs.
     """
 
@@ -65,7 +58,6 @@ class _Log:
         "entries",
         "failures",
         "info",
-        "inputs",
         "messages",
         "places",
         "results",
@@ -81,7 +73,6 @@ class _Log:
         self.runs: dict[str, RunRecord] = {}
         self.failures: dict[str, Failure] = {}
         self.info: ThreadInfo | None = None
-        self.inputs: dict[str, WaitingInput] = {}
         self.messages: Messages | None = None
         self.told_at = 0
         self.places: dict[str, int] = {}
@@ -114,9 +105,9 @@ class _Log:
         for run in batch.runs:
             self.runs[run.run_id] = _own(run)
             if run.run_id not in self.places:
-                self.places[run.run_id] = next(_numbers)
-                if run.input_digest:
+                if run.input_digest:  # first: a batch that is completed finds the place
                     self.digests[run.input_digest] = run.run_id
+                self.places[run.run_id] = next(_numbers)
         if batch.thread is not None:
             self.info, self.told_at = batch.thread, next(_numbers)
         elif self.info is None and batch.runs:
@@ -125,9 +116,6 @@ class _Log:
             self.tags = batch.tags.applied(self.tags)
         if batch.failure is not None:
             self.failures[batch.failure.run_id] = batch.failure
-        if batch.dequeues is not None:
-            kept = self.inputs.values()
-            self.inputs = {one.mark: one for one in kept if one.run_id != batch.dequeues}
         if batch.consumes and self.messages is not None:
             self.messages.consume(batch.consumes, batch.head + len(batch.entries))
 
@@ -136,9 +124,9 @@ class _Log:
 class MemoryStore(Capabilities):
     """Stores logs in dicts and lists, under one lock.
 
-    ``now`` is its clock, in microseconds: of claims and of lines that are due at once.
-    ``_pending`` is the batch that is being written. If a signal interrupts that, the next call
-    completes it before it does anything else.
+    ``now`` is its clock, in microseconds: for claims and lines due at once.
+    ``_pending`` is the batch that is being written, and a message with it. If a signal interrupts
+    that, the next call completes it before it does anything else.
     """
 
     blocking = False
@@ -149,7 +137,7 @@ class MemoryStore(Capabilities):
         self._logs: dict[ThreadKey, _Log] = {}
         self._claims = Claims(now or SteadyTime(), partial(_set_line, self._logs))
         self._manifests: dict[tuple[str, str], bytes] = {}
-        self._pending: Batch | None = None
+        self._pending: tuple[Batch, StoredMessage | None] | None = None
         self._closed = False
         self._is_paused = False
         watch_forks(self)
@@ -174,17 +162,16 @@ class MemoryStore(Capabilities):
             if batch.consumes and not _are_unread(log, batch.consumes):
                 raise message_gone(batch.key, batch.head)
             if batch.thread is not None:
-                batch = _with_message(_with_next_input(batch, log), log)
-                batch = dated(batch, self._claims.now())
-            elif batch.dequeues is not None:
-                refuse_no_line(batch.key)
-            self._pending = batch
+                batch = dated(_with_message(batch, log), self._claims.now())
             self._write(batch, log)
 
-    def _write(self, batch: Batch, log: _Log | None) -> None:
+    def _write(self, batch: Batch, log: _Log | None, message: StoredMessage | None = None) -> None:
+        self._pending = batch, message
         if log is None:
             log = self._logs[batch.key] = _Log()
         log.absorb(batch)
+        if message is not None and log.messages is not None:
+            log.messages.add(message)
         if batch.thread is not None:
             self._claims.note(batch.key, batch.thread)
         if batch.manifest is not None:
@@ -306,7 +293,7 @@ class MemoryStore(Capabilities):
 
     @property
     def mailbox(self) -> MemoryMailbox:
-        return MemoryMailbox(self._lock, self._log, self._claims)
+        return MemoryMailbox(self._lock, self._log, self._claims, self._write)
 
     def recent_threads(
         self,
@@ -375,11 +362,9 @@ class MemoryStore(Capabilities):
                 raise conflict(key, head, log.head)
             if head_id is not None and not (log.entries and log.entries[-1].id == head_id):
                 raise conflict(key, log.head + 1, log.head)
-            if head is not None or head_id is not None:
-                if log.inputs:
-                    raise inputs_wait(key, log.head)
-                if log.info and log.messages and has_unread(log.info, log.messages.is_unread):
-                    raise message_waits(key, log.head)
+            is_kept = log.info and log.messages and port.is_kept(log.info, log.messages.is_unread)
+            if is_kept and (head is not None or head_id is not None):
+                raise message_waits(key, log.head)
             self._logs.pop(key, None)
             self._claims.note(key, None)
             return bool(log.entries or log.runs)
@@ -398,7 +383,7 @@ class MemoryStore(Capabilities):
             pruned.entries = kept
             pruned.cuts = [entry.seq for entry in kept if entry.kind != DELTA]
             pruned.results, pruned.runs = log.results, log.runs
-            pruned.failures, pruned.info, pruned.inputs = log.failures, log.info, log.inputs
+            pruned.failures, pruned.info = log.failures, log.info
             pruned.told_at, pruned.places, pruned.tags = log.told_at, log.places, log.tags
             pruned.digests = log.digests
             pruned.messages = log.messages and log.messages.pruned(cut)
@@ -464,38 +449,6 @@ class MemoryStore(Capabilities):
             self._check_open()
             return self._claims.overdue(age)
 
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        key = record.key
-        with self._lock:
-            log = self._log(key)
-            if log is None or log.info is None or not log.info.lane:
-                refuse_no_lane(key)
-            if record.run_id in log.runs and not known:
-                return record.run_id
-            if unless is not None and unless in log.digests:
-                return log.digests[unless]
-            if mark not in log.inputs:
-                log.inputs[mark] = WaitingInput(run_id=record.run_id, mark=mark, payload=payload)
-                line = next_is_due(log.info, log.info.lane)
-                head = log.entries[-1].seq if log.entries else 0
-                batch = Batch(key=key, head=head, runs=(record,), thread=line)
-                self._pending = dated(batch, self._claims.now())
-                self._write(self._pending, log)
-            return log.inputs[mark].run_id
-
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        with self._lock:
-            log = self._log(key)
-            return list(log.inputs.values())[: _count(limit)] if log else []
-
     def limits(self) -> Sequence[Limit]:
         with self._lock:
             self._check_open()
@@ -530,13 +483,12 @@ class MemoryStore(Capabilities):
         if self._closed:
             raise Unavailable("the memory store was closed")
         if self._pending is not None:
-            self._write(self._pending, self._logs.get(self._pending.key))
+            batch, message = self._pending
+            self._write(batch, self._logs.get(batch.key), message)
 
 
 @checks_keys
 class MemoryTags:
-    """The tags of a memory store."""
-
     def __init__(self, logs_of: Callable[[str], Sequence[tuple[ThreadKey, _Log]]]) -> None:
         self._logs_of = logs_of
 
@@ -558,29 +510,46 @@ class MemoryTags:
 
 @checks_keys
 class MemoryMailbox:
-    """The mailboxes of a memory store."""
-
     def __init__(
-        self, lock: Lock, log_of: Callable[[ThreadKey], _Log | None], claims: Claims
+        self,
+        lock: Lock,
+        log_of: Callable[[ThreadKey], _Log | None],
+        claims: Claims,
+        write: Callable[[Batch, _Log, StoredMessage], None],
     ) -> None:
         self._lock = lock
         self._log_of = log_of
         self._claims = claims
+        self._write = write
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
         with self._lock:
-            row, messages = self._open(key)
+            log, row, messages = self._open(key)
+            if not port.is_of(row, graph):
+                return Sent(number=0, reused=False, status=row.status)
             number = messages.find(mark)
             if number is not None:
                 return Sent(number=number, reused=True, status=row.status)
+            if run and run.unless and run.is_known(log.digests.get(run.unless)):
+                return Sent(number=0, reused=True, status=row.status)
             if len(messages.unread) >= port.MOST_UNREAD:
                 port.refuse_full(key)
             number, now = messages.last + 1, self._claims.now()
             if port.waits_for(row, topic, number):
                 self._wake(row, now)  # first: a message that was stored is always noticed
-            messages.add(
-                StoredMessage(number=number, topic=topic, mark=mark, payload=payload, sent_at=now)
+            message = StoredMessage(
+                number=number, topic=topic, mark=mark, payload=payload, sent_at=now
             )
+            runs = (run.record,) if run else ()
+            self._write(Batch(key=key, head=log.head, runs=runs), log, message)
             return Sent(number=number, reused=False, status=row.status)
 
     def unread(
@@ -612,18 +581,17 @@ class MemoryMailbox:
         self, key: ThreadKey, messages: Sequence[StoredMessage] = (), marks: Marks | None = None
     ) -> None:
         with self._lock:
-            row, kept = self._open(key)
+            _, row, kept = self._open(key)
             kept.restore(messages, marks or Marks())
-            if not row.worker and has_unread(row, kept.is_unread):
-                self._wake(row, self._claims.now())
+            self._claims.wake(port.restored(row, self._claims.now(), kept.is_unread))
 
-    def _open(self, key: ThreadKey) -> tuple[ThreadInfo, Messages]:
+    def _open(self, key: ThreadKey) -> tuple[_Log, ThreadInfo, Messages]:
         log = self._log_of(key)
         if log is None or log.info is None:
             port.refuse_no_thread(key)
         if log.messages is None:
             log.messages = Messages()
-        return log.info, log.messages
+        return log, log.info, log.messages
 
     def _wake(self, row: ThreadInfo, now: int) -> None:
         if row.due_at is None or row.due_at > now:
@@ -641,28 +609,17 @@ def _chain(log: _Log, seq: int | None = None) -> Chain | None:
     return Chain(from_newest_snapshot([*kept, *tail]), results)
 
 
-def _with_next_input(batch: Batch, log: _Log | None) -> Batch:
-    """The batch, with a due index row if it frees the thread for a waiting input."""
-    if log is None or log.info is None or batch.thread is None:
-        return batch
-    if not any(one.run_id != batch.dequeues for one in log.inputs.values()):
-        return batch
-    line = next_is_due(batch.thread, log.info.lane)
-    return msgspec.structs.replace(batch, thread=line)
-
-
 def _are_unread(log: _Log | None, numbers: Sequence[int]) -> bool:
     messages = log.messages if log else None
     return messages is not None and all(number in messages.unread for number in numbers)
 
 
 def _with_message(batch: Batch, log: _Log | None) -> Batch:
-    """The batch, with a due index row if a message it waits for is unread."""
-    messages = log.messages if log else None
-    if messages is None or batch.thread is None or not batch.thread.waiting_topics:
+    if log is None or log.info is None or log.messages is None or batch.thread is None:
         return batch
-    is_unread = partial(messages.is_unread, besides=batch.consumes)
-    return msgspec.structs.replace(batch, thread=with_unread(batch.thread, is_unread))
+    is_unread = partial(log.messages.is_unread, besides=batch.consumes)
+    row = with_unread(batch.thread, log.info.lane, is_unread)
+    return msgspec.structs.replace(batch, thread=row)
 
 
 def _set_line(logs: dict[ThreadKey, _Log], line: ThreadInfo) -> None:

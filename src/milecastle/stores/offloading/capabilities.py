@@ -5,43 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from milecastle.model.keys import ThreadKey, checks_keys
-from milecastle.model.run import RunRecord, ThreadInfo
-from milecastle.ports.claims import (
-    ClaimStore,
-    LaneDepth,
-    WaitingInput,
-    WorkerInfo,
-)
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo
 from milecastle.ports.limits import Limit
-from milecastle.ports.store import (
-    Store,
-)
+from milecastle.ports.store import Store
 from milecastle.stores.offloading.objects import SharedObjects
 from milecastle.stores.offloading.store import OffloadingStore
-
-__all__ = ["offload"]
 
 
 @checks_keys
 class _Claiming(OffloadingStore):
     inner: ClaimStore
-
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        small = self.offloaded_input(record.key, payload)
-        return self.inner.enqueue(record, mark, small, unless=unless, known=known)
-
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        return [
-            self.restored_input(key, waiting) for waiting in self.inner.inputs(key, limit=limit)
-        ]
 
     def beat(self, worker: WorkerInfo) -> None:
         self.inner.beat(worker)

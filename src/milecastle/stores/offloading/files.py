@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from milecastle.codec.encryption import FileCipher
     from milecastle.ports.files import AnyPath
 
-__all__ = ["CHUNK", "StoredFile", "TenantFiles", "ensure", "files_at", "put_file", "unit_of"]
-
 CHUNK: Final = 4 << 20
 """The size of a chunk before it is compressed: what a reader and a writer hold."""
 

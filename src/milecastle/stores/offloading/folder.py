@@ -7,7 +7,7 @@ Rules:
   before it gets its name: a power cut must not leave the name of a torn one, which the next writer
   of the same content would take for its own.
 - Times are those of the object storage and are compared only with each other.
-- Errors of the library become ``Unavailable``, without passwords or signatures of a URL.
+- Library errors become ``Unavailable``, without a URL's passwords or signatures.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from milecastle.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-
-__all__ = ["ObjectFolder", "Stored"]
 
 _STAGED = re.compile(r".+#[0-9]+")
 _SCHEMES = (
@@ -144,7 +142,6 @@ class ObjectFolder:
         return found.modified
 
     def _sync(self, path: str) -> None:
-        """Make a local file durable, with its folders' names."""
         if self._local is None:
             return
         file = self._local / path
@@ -156,7 +153,6 @@ class ObjectFolder:
         self._sync_names(file)
 
     def _sync_names(self, file: Path) -> None:
-        """Make a local file's name durable, and its folders' names."""
         sync_folder(file.parent)
         if self._local is not None and file.parent not in self._synced:
             for above in file.parent.relative_to(self._local).parents:

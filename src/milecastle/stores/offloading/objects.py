@@ -38,8 +38,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.stores.offloading.folder import ObjectFolder, Stored
 from milecastle.stores.offloading.payloads import ObjectReference
 
-__all__ = ["GRACE", "PATIENCE", "THRESHOLD", "ObjectStorage", "SharedObjects"]
-
 THRESHOLD: Final = 1 << 20
 """Values above this many bytes become objects, unless told otherwise."""
 
@@ -133,7 +131,6 @@ class SharedObjects:
         return found
 
     def pointed(self, tenant: str, digest: str) -> str | None:
-        """The generation writers use for a digest, or ``None``."""
         pointer = _pointer(tenant, digest)
         found = self.folder.read(pointer)
         if found is not None and not _GENERATION.fullmatch(found):

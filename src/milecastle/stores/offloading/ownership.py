@@ -1,6 +1,6 @@
 """To which store the objects of a tenant belong: only that one writes and sweeps them.
 
-The sweep of a second store would find nobody who names the objects of the first. So the folder of a
+A second store's sweep would find nobody naming the first one's objects. So the folder of a
 tenant has an object, ``store``, with the *identity* of its store, put by the first that writes
 there. The identity is random, one for each tenant, and is in the store itself, where manifests are:
 every store has those, creates one only if there is none, and none is ever changed.
@@ -16,8 +16,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.offloading.folder import ObjectFolder
 from milecastle.stores.offloading.objects import root_of
-
-__all__ = ["Ownership"]
 
 _THREAD: Final = "object storage"
 _FINGERPRINT: Final = "object storage"

@@ -26,9 +26,16 @@ from milecastle.codec.envelope import frame_files, names_objects
 from milecastle.errors import CodecError, Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
-from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStorage
-from milecastle.ports.mailbox import Mailbox, Marks, Sent, StoredMessage, each_unread
+from milecastle.ports.mailbox import (
+    Mailbox,
+    Marks,
+    NewRun,
+    Sent,
+    StoredMessage,
+    each_unread,
+    name_of,
+)
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
@@ -57,10 +64,7 @@ from milecastle.stores.offloading.payloads import (
 )
 from milecastle.stores.wrapping import ForwardingStore
 
-__all__ = ["OffloadingStore", "payloads_of", "relies_on_files"]
-
 PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
-Waiting = TypeVar("Waiting", WaitingInput, StoredMessage)
 
 _PAGE = 256
 
@@ -258,7 +262,7 @@ class OffloadingStore(ForwardingStore):
             else msgspec.structs.replace(batch, entries=tuple(entries), results=tuple(results))
         )
 
-    def offloaded_input(self, key: ThreadKey, payload: bytes) -> bytes:
+    def offloaded_message(self, key: ThreadKey, payload: bytes) -> bytes:
         began = monotonic()
         small = self._offloaded_payload(key, payload)
         if small is not payload or without_files(payload)[0]:
@@ -266,7 +270,6 @@ class OffloadingStore(ForwardingStore):
         return small
 
     def _offloaded_payload(self, key: ThreadKey, payload: bytes) -> bytes:
-        """A payload with references in place of large values; unchanged if there are none."""
         named, inside = without_files(payload)
         if named:
             self._begin(key)
@@ -314,10 +317,10 @@ class OffloadingStore(ForwardingStore):
             return chain
         return Chain(tuple(entries), tuple(results))
 
-    def restored_input(self, key: ThreadKey, waiting: Waiting) -> Waiting:
+    def restored_message(self, key: ThreadKey, waiting: StoredMessage) -> StoredMessage:
         if not names_objects(without_files(waiting.payload)[1]):
             return waiting
-        place = f"thread '{key.thread}', {_name_of(waiting)}"
+        place = f"thread '{key.thread}', {name_of(waiting)}"
         payload = self._restored_payload(key, waiting.payload, place, {})
         return msgspec.structs.replace(waiting, payload=payload)
 
@@ -344,8 +347,7 @@ class OffloadingStore(ForwardingStore):
         fetched = {} if fetched is None else fetched
         return [
             msgspec.structs.replace(
-                row,
-                payload=self._restored_payload(key, row.payload, _place(key, row), fetched),
+                row, payload=self._restored_payload(key, row.payload, _place(key, row), fetched)
             )
             if _is_apart(row)
             else row
@@ -358,14 +360,23 @@ class _OffloadingMailbox:
         self._store = store
         self._inner = inner
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
-        return self._inner.send(key, topic, mark, self._store.offloaded_input(key, payload))
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
+        small = self._store.offloaded_message(key, payload)
+        return self._inner.send(key, topic, mark, small, graph, run)
 
     def unread(
         self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
     ) -> Sequence[StoredMessage]:
         found = self._inner.unread(key, topic=topic, after=after, limit=limit)
-        return [self._store.restored_input(key, message) for message in found]
+        return [self._store.restored_message(key, message) for message in found]
 
     def discard(self, key: ThreadKey, number: int) -> bool:
         return self._inner.discard(key, number)
@@ -379,7 +390,7 @@ class _OffloadingMailbox:
         began = monotonic()
         small = [
             msgspec.structs.replace(
-                message, payload=self._store.offloaded_input(key, message.payload)
+                message, payload=self._store.offloaded_message(key, message.payload)
             )
             for message in messages
         ]
@@ -391,7 +402,7 @@ class _OffloadingMailbox:
 def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
     """Every payload of a thread; messages first: one consumed meanwhile is in an entry then."""
     for message in each_unread(store.mailbox, key):
-        yield _name_of(message), message.payload
+        yield name_of(message), message.payload
     page = store.entries(key, limit=_PAGE)
     while page:
         for entry in page:
@@ -399,8 +410,6 @@ def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
         page = store.entries(key, after=page[-1].seq, limit=_PAGE)
     for row in store.results(key):
         yield f"task '{row.task}'", row.payload
-    for waiting in waiting_inputs(store, key):
-        yield _name_of(waiting), waiting.payload
 
 
 def relies_on_files(batch: Batch) -> bool:
@@ -418,12 +427,6 @@ def _sealed(payload: bytes) -> list[str]:
     return []
 
 
-def _name_of(waiting: WaitingInput | StoredMessage) -> str:
-    if isinstance(waiting, StoredMessage):
-        return f"message {waiting.number}"
-    return f"input of run {waiting.run_id}"
-
-
 def _place(key: ThreadKey, row: Entry | TaskResult) -> str:
     task = f", task '{row.task}'" if isinstance(row, TaskResult) else ""
     return f"thread '{key.thread}', seq {row.seq}{task}"
@@ -439,5 +442,7 @@ class _Joined:
     def commit(self, batch: Batch) -> None:
         self._inner.commit(self._store.offloaded(batch))
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
-        return self._inner.send(key, topic, mark, self._store.offloaded_input(key, payload))
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
+        return self._inner.send(
+            key, topic, mark, self._store.offloaded_message(key, payload), graph
+        )

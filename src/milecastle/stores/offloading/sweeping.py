@@ -2,7 +2,7 @@
 
 Rules:
 
-- Ages are differences of two times of the object storage, so no other clock decides anything.
+- Ages are differences between two object storage times, so no other clock decides anything.
 - Marks are read after listing the candidates for removal.
 - An object nobody names is *condemned* first: its pointer is removed, so no writer uses
   it from then on, and a note with a time is put beside it. It is removed by a sweep coming a
@@ -30,8 +30,6 @@ from milecastle.stores.offloading.folder import Stored
 from milecastle.stores.offloading.objects import GRACE, SharedObjects, name_at, root_of
 from milecastle.stores.offloading.payloads import named_files, references
 from milecastle.stores.offloading.store import OffloadingStore, payloads_of
-
-__all__ = ["DAY", "SweepReport", "sweep"]
 
 DAY = 86_400.0
 
@@ -115,7 +113,7 @@ class _Sweep:
         return stored, strays
 
     def _mark(self) -> set[str]:
-        """The names of all objects, and the digests of all files, that threads name.
+        """All object names and file digests threads name.
 
         Old pins of threads naming none go.
         """

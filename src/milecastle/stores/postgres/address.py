@@ -72,7 +72,6 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(url: str) -> ServerAddress:
-    """Parse a URL; raises ``InvalidRequest`` if it is malformed."""
     start, _, query = url.partition("?")
     options: dict[str, str] = {}
     rest: list[tuple[str, str]] = []

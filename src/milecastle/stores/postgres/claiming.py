@@ -28,12 +28,10 @@ import msgspec.structs
 
 from milecastle.errors import Corrupted, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
-    WaitingInput,
     WorkerInfo,
-    refuse_no_lane,
     require_worker,
 )
 from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
@@ -44,9 +42,7 @@ from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.translating import Lost
 from milecastle.stores.postgres.values import escape, unescape
-from milecastle.stores.postgres.writing import owner_to, record_to
-
-__all__ = ["HELD", "Claims", "Look", "Shut", "open_lanes"]
+from milecastle.stores.postgres.writing import owner_to
 
 _BATCH = 1000
 _MOST = 2**31 - 1
@@ -378,34 +374,6 @@ class Claims:
     def overdue(self, age: float) -> list[str]:
         return [
             unescape(lane) for (lane,) in self._run(self._sql.overdue, age=round(age * _SECOND))
-        ]
-
-    def enqueue(
-        self, record: RunRecord, mark: str, payload: bytes, unless: str | None, *, known: bool
-    ) -> str:
-        self._pool.check_open()
-        key = record.key
-        asked = rows.key_parameters(
-            key,
-            mark=escape(mark),
-            run_id=escape(record.run_id),
-            unless=escape(unless or ""),
-            known=known,
-            payload=payload,
-            record=record_to(record),
-        )
-        (found,) = self._retry(self._sql.enqueue, asked, key.tenant, self._sql.lock_thread)
-        if found[0] is None:
-            refuse_no_lane(key)
-        return unescape(found[0])
-
-    def inputs(self, key: ThreadKey, limit: int | None) -> list[WaitingInput]:
-        self._pool.check_open()
-        most = None if limit is None else max(0, min(limit, _MOST))
-        asked = rows.key_parameters(key, limit=most)
-        return [
-            WaitingInput(run_id=unescape(run_id), mark=unescape(mark), payload=payload)
-            for mark, run_id, payload in self._retry(self._sql.inputs, asked, key.tenant)
         ]
 
     def _run(self, query: bytes, **asked: Any) -> list[Row]:

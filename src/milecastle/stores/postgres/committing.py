@@ -32,7 +32,6 @@ from psycopg.pq.abc import PGresult
 from milecastle.errors import Conflict, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey, require_key
-from milecastle.ports.claims import refuse_no_line
 from milecastle.ports.fencing import conflict, input_known, message_gone
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
@@ -105,7 +104,6 @@ class Commits:
         self._newest: dict[ThreadKey, tuple[str, str, str]] = {}
 
     def one(self, batch: Batch) -> None:
-        """Append a batch, or raise ``Conflict`` and change nothing."""
         self._check(batch)
         write = self._write_of(batch)
         try:
@@ -212,10 +210,8 @@ class Commits:
         return self._newest.get(batch.key) == origin
 
     def _check(self, batch: Batch) -> None:
-        """Refuse entries not following the head, and removing an input without an index row."""
+        """Refuse entries not following the head."""
         require_key(batch.key)
-        if batch.dequeues is not None and batch.thread is None:
-            refuse_no_line(batch.key)
         head = batch.head
         wrong: int | None = None
         for place, entry in enumerate(batch.entries, 1):
@@ -358,7 +354,7 @@ def _numbered(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
 
 
 def _counted(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
-    return batches if result.ntuples else ()
+    return batches if result.command_tuples else ()
 
 
 def _too_large(error: Exception) -> StoreError:

@@ -39,8 +39,6 @@ from milecastle.stores.postgres.migrating import connect
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.translating import Lost
 
-__all__ = ["PostgresFeed"]
-
 _log = logging.getLogger("milecastle")
 
 _SEND = (

@@ -61,10 +61,16 @@ class JoinedSchema:
     def commit(self, batch: Batch) -> None:
         self._commits.joined(batch, self._joined.write)
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
-        values = writing.send_values(key, topic, mark, payload, mailbox.MOST_UNREAD)
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
+        values = writing.send_values(key, topic, mark, payload, mailbox.MOST_UNREAD, graph)
         try:
-            (result,) = self._joined.write([(self._sql.send, values)])
+            try:
+                (result,) = self._joined.write([(self._sql.send, values)])
+            except Taken as error:
+                if not isinstance(error.__cause__, errors.UniqueViolation):
+                    raise
+                # another sender of the same mark has committed: this statement sees it
+                (result,) = self._joined.write([(self._sql.send, values)])
         except Taken:
             if self._thread(key) is None:
                 refuse_no_thread(key)
@@ -74,8 +80,6 @@ class JoinedSchema:
 
 
 class JoinedConnection:
-    """A connection of the caller, for writes to one thread."""
-
     def __init__(
         self,
         connection: Any,

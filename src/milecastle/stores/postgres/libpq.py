@@ -58,8 +58,6 @@ Write = tuple[Libpq, Values]
 
 
 class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection recording its prepared statements."""
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.prepared: set[bytes] = set()

@@ -20,6 +20,7 @@ from milecastle.ports import mailbox
 from milecastle.ports.mailbox import (
     Consumed,
     Marks,
+    NewRun,
     Sent,
     StoredMessage,
     refuse_full,
@@ -31,8 +32,6 @@ from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.translating import Lost, Taken, Unreachable
 from milecastle.stores.postgres.values import escape, unescape
-
-__all__ = ["PostgresMailbox"]
 
 _MOST = 2**31 - 1
 _LAST = 2**63 - 1
@@ -57,13 +56,24 @@ class PostgresMailbox:
         self._elsewhere = elsewhere
         self._woken = woken
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
         most = mailbox.MOST_UNREAD
-        values = writing.send_values(key, topic, mark, payload, most)
+        values = writing.send_values(key, topic, mark, payload, most, graph)
+        statement = self._sql.send
+        if run:
+            statement, values = self._sql.send_run, [*values, *writing.run_values(run)]
         why: Exception | None = None
         for _ in self._pool.attempts():
             try:
-                result = self._pool.write(self._sql.send, values, key.tenant)
+                result = self._pool.write(statement, values, key.tenant)
             except (Lost, Taken) as again:
                 why = again
                 continue
@@ -79,7 +89,6 @@ class PostgresMailbox:
         ) from why
 
     def _make_room(self, key: ThreadKey, most: int) -> None:
-        """Count unread messages again; raise unless a message can be stored now."""
         asked = rows.key_parameters(key)
         found = self._retry(self._sql.count_unread, asked, key.tenant, self._sql.lock_thread)
         if not found:

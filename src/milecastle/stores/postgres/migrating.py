@@ -17,17 +17,6 @@ from milecastle.stores.postgres.address import ServerAddress, parse
 from milecastle.stores.postgres.statements import compose, file_text, migrations
 from milecastle.stores.postgres.translating import translate
 
-__all__ = [
-    "LATEST",
-    "PostgresServer",
-    "check_server",
-    "connect",
-    "migrate",
-    "script",
-    "update",
-    "version_of",
-]
-
 _SECONDS_APART = 5.0
 
 LATEST = migrations()[-1][0]

@@ -22,16 +22,6 @@ from milecastle.stores.postgres.migrating import Connection
 from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.support.printable import quoted
 
-__all__ = [
-    "Membership",
-    "Placement",
-    "complete",
-    "join",
-    "membership_of",
-    "placements_of",
-    "shards_here",
-]
-
 _BATCH = 1000
 
 

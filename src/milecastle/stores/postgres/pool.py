@@ -196,7 +196,6 @@ class Pool:
             yield
 
     def check_open(self) -> None:
-        """Raise ``Unavailable`` if the pool was closed."""
         if self._closed:
             raise Unavailable("the PostgreSQL store was closed")
 

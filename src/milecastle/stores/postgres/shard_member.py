@@ -1,4 +1,4 @@
-"""A PostgreSQL store that is one of several behind a map: it has some of the shards, and no others.
+"""A PostgreSQL store, one among several behind a map: it has some shards.
 
 Its statements compare the placement of each shard they write, under a lock that whoever moves
 the shard has to wait for. A thread elsewhere is refused with ``ShardMoved``, and nothing changes.
@@ -12,7 +12,6 @@ from typing import NoReturn
 from milecastle.errors import InvalidRequest, ShardMoved, StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import WaitingInput
 from milecastle.ports.fairness import Group
 from milecastle.ports.limits import Meter
 from milecastle.ports.store import Batch, Opened
@@ -26,8 +25,6 @@ from milecastle.stores.postgres.placements import (
 )
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.store import Located, PostgresStore, prepare
-
-__all__ = ["ShardMember"]
 
 
 @checks_keys
@@ -121,7 +118,6 @@ class ShardMember(PostgresStore):
         return count
 
     def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:
-        """A thread's rows; if there are none, its shard must be here."""
         found = super()._read(query, key, **parameters)
         if not found:
             self._check_here(key)
@@ -151,32 +147,11 @@ class ShardMember(PostgresStore):
         for shard in by_shard.keys() - self.shards:
             self._check_here(by_shard[shard])
 
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        found = super().inputs(key, limit=limit)
-        if not found:
-            self._check_here(key)
-        return found
-
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         given = super().give_back(worker, key, delay=delay)
         if not given:
             self._check_here(key)
         return given
-
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        try:
-            return super().enqueue(record, mark, payload, unless=unless, known=known)
-        except InvalidRequest:
-            self._check_here(record.key)
-            raise
 
     def _check_here(self, key: ThreadKey) -> None:
         found = self._elsewhere(key)

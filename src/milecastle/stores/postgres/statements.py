@@ -8,6 +8,7 @@ from pathlib import Path
 
 from psycopg import sql
 
+from milecastle.ports.mailbox import INPUTS
 from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.libpq import Libpq
 
@@ -22,6 +23,7 @@ class Statements:
         self._parts = {
             **(_placed_parts(schema) if placed else _plain_parts()),
             "has_unread": _format(file_text("has_unread"), schema=doubled),
+            "inputs": _INPUTS,
         }
 
         def load(name: str) -> bytes:
@@ -84,9 +86,14 @@ class Statements:
             *,
             once: bool = False,
             consuming: bool = False,
+            run: bool = False,
         ) -> Libpq:
             def consumed(part: str, otherwise: sql.SQL) -> sql.Composable:
-                return _format(file_text(part), schema=known) if consuming else otherwise
+                return (
+                    _format(file_text(part), schema=known, inputs=_INPUTS)
+                    if consuming
+                    else otherwise
+                )
 
             text = _format(
                 file_text(name),
@@ -95,8 +102,18 @@ class Statements:
                 tags=_format(tags, schema=known),
                 messages=consumed("messages", _NOTHING),
                 are_unread=consumed("are_unread", _TRUE),
-                consumed=consumed("consumed", _NOTHING),
+                consumed=consumed("append_consumed" if name == "append" else "consumed", _NOTHING),
+                place=consumed("append_place", sql.SQL("1")),
                 has_unread=_format(file_text("has_unread"), schema=known),
+                inputs=_INPUTS,
+                spent=_format(file_text("spent_inputs"), topic=_INPUTS)
+                if consuming
+                else sql.SQL("0"),
+                added=sql.SQL("1" if run else "0"),
+                seen=_format(file_text("send_seen"), schema=known) if run else _NOTHING,
+                recorded=_format(file_text("send_run"), schema=known) if run else _NOTHING,
+                is_new=_IS_NEW if run else _TRUE,
+                is_known=_IS_KNOWN if run else sql.SQL("false"),
                 new=_format(file_text("new_results"), schema=known) if once else _TRUE,
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
@@ -115,9 +132,10 @@ class Statements:
         self.commit_consuming = direct(
             "commit", writing.COMMIT_CONSUMING, each, tags, consuming=True
         )
-        self.append_consuming = direct("append_consuming", writing.APPEND_CONSUMING, first)
+        self.append_consuming = direct("append", writing.APPEND_CONSUMING, first, consuming=True)
         self.wake_waiting = direct("wake_waiting", writing.WAKE_WAITING, first)
         self.send = direct("send", writing.SEND, first)
+        self.send_run = direct("send", writing.SEND_RUN, first, run=True)
 
     def _load_chains(self, schema: str, *, placed: bool) -> None:
         one = {name: sql.Placeholder(name) for name in (*_KEY, "seq")}
@@ -141,8 +159,6 @@ class Statements:
             locked = _composed(schema, name, **self._parts)
             return _load(schema, "claim", locked=locked, **self._parts)
 
-        self.enqueue = load("enqueue")
-        self.inputs = load("inputs")
         self.unread = load("unread")
         self.unread_of_topic = load("unread_of_topic")
         self.count_unread = load("count_unread")
@@ -179,6 +195,9 @@ def _composed(schema: str, name: str, **parts: sql.Composable) -> sql.Composed:
 
 
 _TRUE, _NOTHING = sql.SQL("true"), sql.SQL("")
+_INPUTS = sql.Literal(INPUTS)
+_IS_NEW = sql.SQL("known.runs = (SELECT runs FROM seen WHERE NOT is_known)")
+_IS_KNOWN = sql.SQL("(SELECT is_known FROM seen)")
 
 
 def _plain_parts() -> dict[str, sql.Composable]:

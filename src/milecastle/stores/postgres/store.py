@@ -20,12 +20,11 @@ from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo, is_due
+from milecastle.ports.claims import LaneDepth, WorkerInfo, is_due
 from milecastle.ports.fencing import (
     check_cut,
     conflict,
     from_newest_snapshot,
-    inputs_wait,
     message_waits,
 )
 from milecastle.ports.limits import Limit
@@ -510,8 +509,6 @@ class PostgresStore(PostgresServer, Capabilities):
                 raise elsewhere
             if in_doubt and self._read(self._sql.life, key)[0][0] != life:
                 return was_there
-            if head in (None, found) and self.inputs(key, limit=1):
-                raise inputs_wait(key, found)
             if head in (None, found) and buried[2]:
                 raise message_waits(key, found)
             expected = found + 1 if head in (None, found) else head
@@ -608,22 +605,6 @@ class PostgresStore(PostgresServer, Capabilities):
     def overdue(self, age: float) -> Sequence[str]:
         return self._claims.overdue(age)
 
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        run_id = self._claims.enqueue(record, mark, payload, unless, known=known)
-        self._due_listener.ring()
-        return run_id
-
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        return self._claims.inputs(key, limit)
-
     def limits(self) -> Sequence[Limit]:
         return self._claims.limits()
 
@@ -678,8 +659,6 @@ class PostgresStore(PostgresServer, Capabilities):
 
 @checks_keys
 class PostgresTags:
-    """The tags of a PostgreSQL store."""
-
     def __init__(self, pool: Pool, statements: Statements, retry: Repeat, by_name: _ByName) -> None:
         self._pool = pool
         self._sql = statements
@@ -760,7 +739,6 @@ def _count(limit: int | None) -> int | None:
 def _lines(
     tenant: str, limit: int | None, fetch: Callable[[int | None], Sequence[Row]], tell: _Tell
 ) -> list[tuple[ThreadInfo, Row]]:
-    """Index rows of a list; rows that are not a thread's are reported and omitted."""
     try:
         return [(rows.info_from(tenant, row[:13]), row) for row in fetch(limit)]
     except _IMPOSSIBLE:

@@ -60,7 +60,6 @@ def id_from(stored: bytes) -> str:
 
 
 def time_of(identifier: bytes) -> int | None:
-    """A UUIDv7's time in microseconds; ``None`` for other ids."""
     if len(identifier) != _SIZE or identifier[6] >> 4 != 7:
         return None
     return int.from_bytes(identifier[:6]) * 1000

@@ -18,6 +18,7 @@ import msgspec.structs
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
+from milecastle.ports.mailbox import NewRun
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import arrays
 from milecastle.stores.postgres.arrays import bools, byteas, int2s, int4s, int8s, texts
@@ -64,7 +65,8 @@ _MESSAGES = (arrays.INT4S, arrays.INT8S)
 COMMIT_CONSUMING = (*COMMIT_TAGGED, *_MESSAGES)
 APPEND_CONSUMING = (*APPEND, arrays.INT8S)
 WAKE_WAITING = (arrays.TEXTS, arrays.TEXTS)
-SEND = (*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8)
+SEND = (*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8, arrays.TEXT)
+SEND_RUN = (*SEND, arrays.JSONB, arrays.TEXT, arrays.TEXT)
 HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
 """The types of the parameters of the statements of these names."""
 
@@ -231,8 +233,16 @@ def wake_values(batches: Sequence[Batch]) -> Values:
     return [texts(tenants), texts(threads)]
 
 
-def send_values(key: ThreadKey, topic: str, mark: str, payload: bytes, most: int) -> Values:
-    return [*_key(key), escape(topic).encode(), escape(mark).encode(), payload, _INT8(most)]
+def send_values(
+    key: ThreadKey, topic: str, mark: str, payload: bytes, most: int, graph: str = ""
+) -> Values:
+    texts = [escape(text).encode() for text in (topic, mark, graph)]
+    return [*_key(key), *texts[:2], payload, _INT8(most), texts[2]]
+
+
+def run_values(run: NewRun) -> Values:
+    texts = [escape(text or "").encode() for text in (run.unless, run.besides)]
+    return [_json(_run_to(run.record)), *texts]
 
 
 def _keys(batches: Sequence[Batch]) -> Values:
@@ -347,10 +357,6 @@ def _runs(number: int, batch: Batch) -> Iterable[dict[str, Any]]:
     return records.values()
 
 
-def record_to(run: RunRecord) -> str:
-    return msgspec.json.encode(_run_to(run)).decode()
-
-
 def _run_to(run: RunRecord) -> dict[str, Any]:
     metadata = {escape(name): escape(value) for name, value in run.metadata.items()}
     return {
@@ -397,7 +403,6 @@ def _line(number: int, batch: Batch) -> dict[str, Any]:
         "worker": escape(info.worker),
         "rank": -info.priority,
         "waiting_topics": [(escape(topic), seen) for topic, seen in info.waiting_topics] or None,
-        "dequeues": _optional(batch.dequeues),
         "unless": _optional(batch.unless),
     }
 

@@ -29,8 +29,6 @@ from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.values import escape
 from milecastle.stores.sharded.databases import Database, Databases
 
-__all__ = ["ShardedClaims"]
-
 _MOST = 2**31 - 1
 _LOOKS = 5
 """How often running threads are counted again, because a shard was moved meanwhile."""

@@ -29,8 +29,6 @@ from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
 
-__all__ = ["Database", "Databases"]
-
 _log = logging.getLogger("milecastle")
 
 _PATIENCE = 2.0
@@ -160,7 +158,6 @@ class _Question(Generic[T]):
                 self._unwanted(self.database.opened or self.database.call(_itself), answer)
 
     def leave(self) -> bool:
-        """Stop waiting for it; ``False`` if it is over."""
         with self._lock:
             self._is_left = not self.is_over.is_set()
             return self._is_left

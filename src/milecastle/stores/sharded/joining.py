@@ -35,8 +35,6 @@ from milecastle.stores.postgres.placements import (
 from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded.map import ShardMap
 
-__all__ = ["MapServers", "entered", "initialise"]
-
 _VERDICTS: Sequence[CheckVerdict] = ("ok", "warning", "failed")
 
 

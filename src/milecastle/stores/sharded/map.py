@@ -31,8 +31,6 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import SHARDS
 from milecastle.support.printable import printable, quoted
 
-__all__ = ["ShardMap", "read_map"]
-
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,62}").fullmatch
 _RANGE = re.compile("([0-9]{1,4})(?:-([0-9]{1,4}))?").fullmatch
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)").fullmatch

@@ -6,7 +6,7 @@ There is one commit point, at the source. Rules:
   while its row is locked for that, the destination notes the same number ('arriving'), if its state
   has not changed. So a later move ends an earlier one at both, and no earlier one comes late.
 - Rows are written to, and deleted from, the destination only in transactions holding its row and
-  find the number of the move there. Leftovers of an earlier move are deleted first.
+  find the move's number there. An earlier move's leftovers are deleted first.
 - The switch is one transaction at the source. It locks the row, which waits for writers under way
   and lets new ones wait, copies the rest, finds 'arriving' with its number at the destination, and
   sets 'moved'. Until it commits, nothing has happened; if the mover dies, the server ends the
@@ -44,14 +44,11 @@ from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded.joining import entered
 from milecastle.stores.sharded.map import ShardMap
 
-__all__ = ["MoveStep", "Superseded", "move_shard"]
-
 _TABLES = {
     "entries": "move_copy_entries",
     "runs": "move_copy_shard",
     "results": "move_copy_shard",
     "threads": "move_copy_shard",
-    "inputs": "move_copy",
     "tags": "move_copy",
     "mailbox": "move_copy",
 }
@@ -61,8 +58,6 @@ _FEW = 20
 """How many threads a switch copies while writers wait; if there are more, they come first."""
 _ROUNDS = 20
 _ATTEMPTS = 10
-_GAP = 1000
-"""How many numbers of inputs a switch passes over; if there are more, they come first."""
 _PATIENCE = 0.6
 """For how many seconds writers wait for a switch. A statement that began in time may take as long,
 and then the server a little longer to notice a mover that stopped: two seconds at most."""
@@ -190,7 +185,6 @@ class _Move:
         raise StoreError(f"no database of the map has shard {self._shard}: is one missing in it?")
 
     def _begin(self, source: _Side) -> None:
-        """Note the move at both ends; the source is locked until the destination has."""
         self._step("begin")
         before = self._target.placement(self._shard)
         with source.connection.transaction():
@@ -256,7 +250,6 @@ class _Move:
             self._copy_threads(source, changed)
             if len(changed) <= _FEW:
                 break
-        self._number_inputs()
 
     def _changed(self, source: _Side, since: str) -> Sequence[tuple[Any, ...]]:
         return source.run("move_changed", shard=self._shard, since=since)
@@ -348,32 +341,12 @@ class _Move:
                 return False
             self._copy_threads(source, changed)
             with self._holding(self._target, "arriving"):
-                if self._behind() > _GAP:
-                    return False
-                self._target.run("move_pass_numbers", name=self._target.schema)
-            self._check_time()
+                self._check_time()
             source.run("move_switch", shard=self._shard, move=self._number)
             self._step("switch")
         return True
 
-    def _behind(self) -> int:
-        return int(self._target.run("move_behind", name=self._target.schema)[0][0])
-
-    def _number_inputs(self) -> None:
-        """Let inputs enqueued at the destination come behind those that were moved.
-
-        Whoever enqueues there waits, and not for long.
-        """
-        if self._behind() <= _GAP:
-            return
-        schema, connection = self._target.schema, self._target.connection
-        number = _composed("move_number", schema=sql.Identifier(schema), name=sql.Literal(schema))
-        with suppress(*_WAITED), connection.transaction():  # it is tried again
-            connection.execute(_BRIEF)
-            connection.execute(number)
-
     def _clean(self) -> None:
-        """Delete leftovers: where the shard moved away, or where a move was given up."""
         for side in self._sides.values():
             place = side.placement(self._shard)
             if place is None or place.move is None or place.state == "here":

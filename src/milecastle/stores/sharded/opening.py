@@ -10,8 +10,6 @@ from milecastle.stores.sharded.moving import move_shard
 from milecastle.stores.sharded.planning import PlannedMove, plan_moves
 from milecastle.stores.sharded.store import ShardedStore
 
-__all__ = ["Shards", "open_url", "shards_of", "unopened"]
-
 
 def open_url(url: str) -> ShardedStore:
     return ShardedStore(_path(url))
@@ -32,8 +30,6 @@ def _path(url: str) -> str:
 
 
 class Shards:
-    """A map's shards, to be initialised and moved."""
-
     def __init__(self, shards: ShardMap) -> None:
         self._map = shards
 

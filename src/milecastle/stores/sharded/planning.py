@@ -20,8 +20,6 @@ from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded.joining import entered
 from milecastle.stores.sharded.map import ShardMap
 
-__all__ = ["PlannedMove", "plan_moves"]
-
 _WORTH = 0.9
 """A move is not worth its copy if it turns the difference of two databases around."""
 

@@ -29,20 +29,11 @@ from milecastle.errors import Conflict, InvalidRequest, ShardMoved, StoreError, 
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import (
-    LaneDepth,
-    WaitingInput,
-    WorkerInfo,
-    require_worker,
-)
+from milecastle.ports.claims import LaneDepth, WorkerInfo, require_worker
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
-from milecastle.ports.mailbox import Marks, Sent, StoredMessage
-from milecastle.ports.maintenance import (
-    Inspected,
-    Maintenance,
-    Repaired,
-)
+from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
+from milecastle.ports.maintenance import Inspected, Maintenance, Repaired
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
 from milecastle.ports.store import (
@@ -64,8 +55,6 @@ from milecastle.stores.sharded.databases import Database, Databases
 from milecastle.stores.sharded.joining import MapServers
 from milecastle.stores.sharded.map import read_map
 from milecastle.stores.wrapping import ForwardingStore
-
-__all__ = ["ShardedStore"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -460,24 +449,6 @@ class ShardedStore(MapServers, Capabilities):
         found = self._databases.ask(lambda store: store.overdue(age)).values()
         return sorted(set(chain.from_iterable(found)))
 
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        require_key(record.key)
-        return self._call(
-            record.key,
-            lambda store: store.enqueue(record, mark, payload, unless=unless, known=known),
-        )
-
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        return self._call(key, lambda store: store.inputs(key, limit=limit))
-
     def limits(self) -> Sequence[Limit]:
         return self._databases.all[0].call(ShardMember.limits)
 
@@ -553,13 +524,21 @@ class ShardedTags:
 
 @checks_keys
 class ShardedMailbox:
-    """Each thread's mailbox, in its shard's database."""
-
     def __init__(self, call: _Call) -> None:
         self._call = call
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
-        return self._call(key, lambda store: store.mailbox.send(key, topic, mark, payload))
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
+        return self._call(
+            key, lambda store: store.mailbox.send(key, topic, mark, payload, graph, run)
+        )
 
     def unread(
         self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
@@ -601,11 +580,7 @@ class _ShardedFeed:
         return self._everywhere(key, heard, own, end)
 
     def _everywhere(
-        self,
-        key: ThreadKey,
-        heard: Callable[[bytes], None],
-        own: Database,
-        end: Callable[[], None],
+        self, key: ThreadKey, heard: Callable[[bytes], None], own: Database, end: Callable[[], None]
     ) -> Callable[[], None]:
         """Listen to the other databases too: the thread's shard may be moved there."""
         others = [each.opened for each in self._databases if each is not own]

@@ -19,18 +19,13 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
-    WaitingInput,
     WorkerInfo,
-    dated,
-    next_is_due,
-    refuse_no_lane,
 )
 from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
 from milecastle.ports.limits import Limit, Meter, Rooms, charged
-from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.rows import (
     Damaged,
     Row,
@@ -39,33 +34,12 @@ from milecastle.stores.sqlite.rows import (
     meter_of,
     meter_row,
     read_text,
-    summed,
     thread_of,
     worker_of,
     write_text,
 )
-from milecastle.stores.sqlite.transaction import NO_LIMIT, Lookup, Transaction
-from milecastle.stores.sqlite.writing import put_thread, write_batch
-
-__all__ = [
-    "claim",
-    "claimed",
-    "depths",
-    "due_in",
-    "enqueue",
-    "give_back",
-    "gone",
-    "inputs",
-    "limits",
-    "overdue",
-    "same_run",
-    "set_limit",
-    "shared",
-    "take_from",
-    "waiting",
-    "with_next_input",
-    "workers",
-]
+from milecastle.stores.sqlite.transaction import Transaction
+from milecastle.stores.sqlite.writing import put_thread
 
 _SECOND = 1_000_000
 
@@ -123,7 +97,6 @@ def _scan(
     shut: frozenset[str],
     visits: int,
 ) -> Scan:
-    """A lane's groups with due work after a tenant, except tenants in ``shut``."""
     found: list[Group] = []
     tenant, row = (
         after,
@@ -249,68 +222,6 @@ def overdue(transaction: Transaction, least: int) -> list[str]:
         if first is not None and first[0] < least:
             found.append(read_text(row[0]))
         row = transaction.one("next_lane", row)
-    return found
-
-
-def same_run(
-    transaction: Transaction,
-    thread: ThreadRow | None,
-    record: RunRecord,
-    unless: str | None,
-    *,
-    known: bool,
-) -> str | None:
-    """Id of an existing run: this one, or one with the same key."""
-    if thread is None:
-        return None
-    run = None if known else transaction.run_record(thread, record.run_id)
-    if run is None and unless is not None:
-        run = transaction.run_of_input(thread, unless)
-    return run.run_id if run else None
-
-
-def enqueue(
-    transaction: Transaction, found: Lookup, record: RunRecord, mark: str, payload: bytes, now: int
-) -> str:
-    """Queue an input until its thread is free; return its run's id."""
-    thread = found.thread
-    if thread is None or thread.info is None or not thread.info.lane:
-        refuse_no_lane(record.key)
-    known = _input_rows(transaction, thread, NO_LIMIT)
-    for _, one in known:
-        if one.mark == mark:
-            return one.run_id
-    number = known[-1][0] + 1 if known else thread.origin + 1
-    transaction.run("put_input", summed((number, mark, record.run_id, payload)))
-    line = next_is_due(thread.info, thread.info.lane)
-    batch = Batch(key=record.key, head=found.seq, runs=(record,), thread=line)
-    write_batch(transaction, found, dated(batch, now), None)
-    return record.run_id
-
-
-def inputs(transaction: Transaction, key: ThreadKey, limit: int) -> list[WaitingInput]:
-    thread = transaction.thread(key)
-    return [] if thread is None else [one for _, one in _input_rows(transaction, thread, limit)]
-
-
-def with_next_input(found: Lookup, batch: Batch) -> Batch:
-    """The batch, with a due index row if it frees the thread for a waiting input."""
-    thread = found.thread
-    if batch.thread is None or thread is None or thread.info is None:
-        return batch
-    line = next_is_due(batch.thread, thread.info.lane)
-    return msgspec.structs.replace(batch, thread=line)
-
-
-def _input_rows(
-    transaction: Transaction, thread: ThreadRow, limit: int
-) -> list[tuple[int, WaitingInput]]:
-    found: list[tuple[int, WaitingInput]] = []
-    with transaction.reading(f"inputs, thread '{thread.key}'"):
-        for row in transaction.all("inputs", (thread.origin, thread.last, limit)):
-            id, mark, run_id, payload = checked(row)
-            one = WaitingInput(run_id=read_text(run_id), mark=read_text(mark), payload=payload)
-            found.append((id, one))
     return found
 
 

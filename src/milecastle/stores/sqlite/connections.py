@@ -178,7 +178,6 @@ class Connections:
             self._writing.release()
 
     def check_open(self) -> None:
-        """Raise ``Unavailable`` once the store was closed."""
         if self._closed:
             raise Unavailable(f"the store '{self.path}' was closed")
 

@@ -47,14 +47,14 @@ class JoinedFile:
         with self._joined() as transaction:
             self._write(transaction, batch)
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
         with self._joined() as transaction:
-            return self._mailbox.send_in(transaction, key, topic, mark, payload)
+            return self._mailbox.send_in(transaction, key, topic, mark, payload, graph)
 
 
 @contextmanager
 def joined_transaction(connection: Any, path: str) -> Generator[Transaction, None, None]:
-    """The caller's transaction; all of the block's statements, or none, are part of it."""
+    """The caller's transaction; all the block's statements, or none, are part of it."""
     if not isinstance(connection, sqlite3.Connection):
         raise InvalidRequest(
             f"connection= takes a sqlite3.Connection to '{path}', not "

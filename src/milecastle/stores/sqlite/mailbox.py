@@ -9,14 +9,12 @@ import msgspec.structs
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import ThreadInfo
 from milecastle.ports import mailbox as port
-from milecastle.ports.mailbox import Marks, Sent, StoredMessage
+from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
 from milecastle.stores.sqlite import messages
 from milecastle.stores.sqlite.connections import Connections
-from milecastle.stores.sqlite.rows import SPAN, ThreadRow, message_row, summed
+from milecastle.stores.sqlite.rows import SPAN, ThreadRow, message_row, run_row, summed
 from milecastle.stores.sqlite.transaction import NO_LIMIT, Transaction
 from milecastle.stores.sqlite.writing import count_messages, put_thread
-
-__all__ = ["SqliteMailbox"]
 
 
 @checks_keys
@@ -28,14 +26,36 @@ class SqliteMailbox:
         self._path = path
         self._now = now
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        run: NewRun | None = None,
+    ) -> Sent:
         with self._connections.writing() as cursor:
-            return self.send_in(Transaction(cursor, self._path), key, topic, mark, payload)
+            transaction = Transaction(cursor, self._path)
+            return self.send_in(transaction, key, topic, mark, payload, graph, run)
 
     def send_in(
-        self, transaction: Transaction, key: ThreadKey, topic: str, mark: str, payload: bytes
+        self,
+        transaction: Transaction,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str,
+        run: NewRun | None = None,
     ) -> Sent:
         thread, row = _thread(transaction, key)
+        if not port.is_of(row, graph):
+            return Sent(number=0, reused=False, status=row.status)
+        if run and run.unless and messages.find_mark(transaction, thread, mark) is None:
+            newest = transaction.run_of_input(thread, run.unless)
+            if newest and run.is_known(newest.run_id):
+                return Sent(number=0, reused=True, status=row.status)
         now, number = self._now(), thread.messages + 1
         is_full = thread.unread >= port.MOST_UNREAD or number >= SPAN
         message = StoredMessage(number=number, topic=topic, mark=mark, payload=payload, sent_at=now)
@@ -48,9 +68,15 @@ class SqliteMailbox:
                 port.refuse_full(key)
             raise transaction.damage("a number is used twice", f"mailbox, thread '{key}'")
         thread = msgspec.structs.replace(thread, messages=number, unread=thread.unread + 1)
+        if run:
+            tenant, values = key.tenant, run_row(thread.id, run.record)
+            thread = msgspec.structs.replace(thread, runs=thread.runs + 1)
+            transaction.run("put_run", (*values, thread.runs, tenant, tenant))
         if port.waits_for(row, topic, number) and (row.due_at is None or row.due_at > now):
             woken = msgspec.structs.replace(row, due_at=now)
             put_thread(transaction, msgspec.structs.replace(thread, info=woken))
+        elif run:
+            put_thread(transaction, thread)
         else:
             count_messages(transaction, thread)
         return Sent(number=number, reused=False, status=row.status)
@@ -108,9 +134,7 @@ def _restore(
     numbers = [one.number for one in marks.consumed] + [one.number for one in unread]
     last = max(thread.messages, marks.last, *numbers)
     thread = msgspec.structs.replace(thread, messages=last, unread=count)
-    is_due = row.due_at is not None and row.due_at <= now
-    if not row.worker and not is_due and messages.is_due_for_message(transaction, thread):
-        row = msgspec.structs.replace(row, due_at=now)
+    row = messages.after_restoring(transaction, thread, row, now)
     put_thread(transaction, msgspec.structs.replace(thread, info=row))
 
 

@@ -7,7 +7,9 @@ from functools import partial
 
 import msgspec.structs
 
-from milecastle.ports.mailbox import Consumed, Marks, StoredMessage, has_unread, with_unread
+from milecastle.model.run import ThreadInfo
+from milecastle.ports import mailbox as port
+from milecastle.ports.mailbox import Consumed, Marks, StoredMessage, with_unread
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.rows import (
     SPAN,
@@ -15,23 +17,13 @@ from milecastle.stores.sqlite.rows import (
     Row,
     ThreadRow,
     checked,
+    checksum,
     consumed_row,
     message_of,
     read_text,
     write_text,
 )
 from milecastle.stores.sqlite.transaction import Transaction
-
-__all__ = [
-    "find_mark",
-    "is_due_for_message",
-    "marks",
-    "unread",
-    "unread_row",
-    "unread_rows",
-    "with_message",
-    "write_consumed",
-]
 
 
 def unread(
@@ -63,7 +55,7 @@ def unread_row(transaction: Transaction, thread: ThreadRow, number: int) -> Row 
 def unread_rows(
     transaction: Transaction, thread: ThreadRow | None, numbers: Sequence[int]
 ) -> list[Row] | None:
-    """The rows of unread messages, each once; ``None`` if one of them is not unread."""
+    """Rows of unread messages, each once; ``None`` if one is not unread."""
     found: list[Row] = []
     for number in dict.fromkeys(numbers):
         row = None if thread is None else unread_row(transaction, thread, number)
@@ -73,6 +65,26 @@ def unread_rows(
     return found
 
 
+def unread_and_count(
+    transaction: Transaction, id: int, batch: Batch
+) -> tuple[list[Row], Row] | None:
+    """``unread_rows`` of an existing thread, and the values of ``count_messages`` without them."""
+    found, thread, count = list[Row](), (), 0
+    with transaction.reading(f"mailbox, thread '{batch.key}'"):
+        for number in dict.fromkeys(batch.consumes):
+            place = id, id * SPAN + number if 0 < number < SPAN else 0
+            row = transaction.one("message_and_thread", place)
+            if row is None or row[4] is not None:
+                return None
+            found.append(checked(row[:7]))
+            thread = row[7:]
+        *values, count = checked(thread)
+        if values[1:3] != [batch.key.tenant, batch.key.thread]:
+            raise Damaged
+    count -= len(found)
+    return found, (values[-1], count, checksum(*values, count), id)
+
+
 def write_consumed(transaction: Transaction, rows: Sequence[Row], seq: int) -> None:
     after = (consumed_row(row, seq) for row in rows)
     transaction.run_each("consume", [(row[4], row[5], row[6], row[0]) for row in after])
@@ -80,19 +92,25 @@ def write_consumed(transaction: Transaction, rows: Sequence[Row], seq: int) -> N
 
 def with_message(transaction: Transaction, thread: ThreadRow, batch: Batch) -> Batch:
     """The batch, with a due index row if a message it waits for is unread."""
-    if batch.thread is None:
+    if batch.thread is None or thread.info is None:
         return batch
     is_unread = partial(_is_unread, transaction, thread, batch.consumes)
-    return msgspec.structs.replace(batch, thread=with_unread(batch.thread, is_unread))
+    row = with_unread(batch.thread, thread.info.lane, is_unread)
+    return msgspec.structs.replace(batch, thread=row)
 
 
-def is_due_for_message(transaction: Transaction, thread: ThreadRow) -> bool:
+def after_restoring(
+    transaction: Transaction, thread: ThreadRow, row: ThreadInfo, now: int
+) -> ThreadInfo:
+    return port.restored(row, now, partial(_is_unread, transaction, thread, ()))
+
+
+def is_kept(transaction: Transaction, thread: ThreadRow) -> bool:
     info = thread.info if thread.unread else None
-    return info is not None and has_unread(info, partial(_is_unread, transaction, thread, ()))
+    return info is not None and port.is_kept(info, partial(_is_unread, transaction, thread, ()))
 
 
 def find_mark(transaction: Transaction, thread: ThreadRow, mark: str) -> int | None:
-    """The number of the message with this mark."""
     with transaction.reading(_place(thread)):
         row = transaction.one("message_with_mark", (thread.id, write_text(mark)))
         if row is None:

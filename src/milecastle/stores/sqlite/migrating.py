@@ -26,8 +26,6 @@ from milecastle.stores.sqlite.connections import DRIVER_ERRORS, connect, is_busy
 from milecastle.stores.sqlite.queries import MIGRATIONS, statements
 from milecastle.stores.sqlite.rows import checksum
 
-__all__ = ["APPLICATION_ID", "FORMAT_VERSION", "SqliteFile", "prepare"]
-
 APPLICATION_ID = 0x4D696C65
 """Four letters in the file's header, "Mile"; the first migration writes them."""
 FORMAT_VERSION = max(MIGRATIONS)

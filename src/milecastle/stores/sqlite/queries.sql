@@ -195,8 +195,8 @@ SELECT * FROM manifests;
 
 -- name: look
 -- What a commit needs of a thread: its row, its head, the entry above that, its newest origin, the
--- number of a run, and whether another input waits. If there is no such thread: NULL, the rows
--- beside its place, what the other index finds there, and the last number that a thread got.
+-- number of a run. If there is no such thread: NULL, the rows beside its place, what the other index
+-- finds there, and the last number that a thread got.
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
@@ -208,11 +208,7 @@ SELECT
     n.step, n.source, n.nodes, n.next, n.origin, n.created_at, n.kind, n.base_seq, n.roll_seq,
     n.prior, n.route, n.note, n.sum,
     o.id, o.run_id, o.fingerprint, o.sum,
-    r.number,
-    EXISTS (
-        SELECT 1 FROM inputs
-        WHERE id BETWEEN t.id * 4294967296 AND t.id * 4294967296 + 4294967295 AND run_id <> ?
-    )
+    r.number
 FROM threads AS t
 LEFT JOIN entries AS h
     ON h.id = (SELECT max(id) FROM entries WHERE id <= t.id * 4294967296 + 4294967295)
@@ -247,7 +243,7 @@ SELECT
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'threads'), 0),
         coalesce((SELECT max(id) FROM threads), 0)
     ),
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT 1)
 LEFT JOIN threads AS b INDEXED BY threads_by_name
     ON (b.tenant, b.thread) = (
@@ -598,20 +594,15 @@ SELECT lane FROM threads INDEXED BY threads_by_due
 WHERE lane > ? AND worker = '' AND due_at IS NOT NULL
 ORDER BY lane LIMIT 1;
 
--- name: inputs
-SELECT id, mark, run_id, payload, sum FROM inputs WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?;
-
--- name: put_input
-INSERT INTO inputs VALUES (?, ?, ?, ?, ?);
-
--- name: drop_input
-DELETE FROM inputs WHERE id BETWEEN ? AND ? AND run_id = ?;
-
--- name: drop_inputs
-DELETE FROM inputs WHERE id BETWEEN ? AND ?;
-
 -- name: message
 SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox WHERE id = ?;
+
+-- name: message_and_thread
+SELECT m.id, m.topic, m.mark, m.sent_at, m.consumed, m.payload, m.sum,
+    t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
+    t.waiting_topics, t.messages, t.unread, t.sum
+FROM threads AS t JOIN mailbox AS m WHERE t.id = ? AND m.id = ?;
 
 -- name: message_with_mark
 SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox

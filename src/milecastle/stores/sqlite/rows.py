@@ -2,7 +2,7 @@
 
 Rules:
 
-- Every row has a checksum over all of its values. An entry has two, one of them over the payload,
+- Every row has a checksum over all its values. An entry has two, one of them over the payload,
   so a history can be verified without reading any.
 - A checksum covers the row's key: a misplaced row is detected.
 - A damaged row is never decoded: ``Damaged`` is raised, and the reader adds the location.
@@ -23,41 +23,6 @@ from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit, Meter
 from milecastle.ports.mailbox import StoredMessage
-
-__all__ = [
-    "SPAN",
-    "Damaged",
-    "Row",
-    "RunAndGraph",
-    "ThreadRow",
-    "checked",
-    "checksum",
-    "consumed_row",
-    "entry_of",
-    "entry_row",
-    "failure_of",
-    "failure_row",
-    "is_sound",
-    "manifest_of",
-    "message_of",
-    "message_row",
-    "meter_of",
-    "meter_row",
-    "pack_id",
-    "pack_parent",
-    "read_text",
-    "result_of",
-    "result_row",
-    "run_of",
-    "run_row",
-    "summed",
-    "thread_of",
-    "thread_values",
-    "unpack_id",
-    "worker_of",
-    "worker_row",
-    "write_text",
-]
 
 Row = tuple[Any, ...]
 RunAndGraph = tuple[str, str]
@@ -392,7 +357,7 @@ def thread_values(thread: ThreadRow) -> Row:
 
 
 def thread_of(values: Row, key: ThreadKey | None = None) -> ThreadRow:
-    """The thread of a checked row; with a key, the row must be of that thread."""
+    """The thread of a checked row; with a key, the row must be that thread's."""
     id, tenant, thread, first, runs, failures, *line, messages, unread = values
     if key is None:
         key = ThreadKey(tenant, thread)

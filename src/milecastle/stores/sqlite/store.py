@@ -29,11 +29,9 @@ from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
     SteadyTime,
-    WaitingInput,
     WorkerInfo,
     dated,
     lost_at,
-    refuse_no_line,
     require_worker,
 )
 from milecastle.ports.fairness import Rotation
@@ -48,15 +46,7 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import (
-    Batch,
-    Capabilities,
-    Chain,
-    CommitMany,
-    Join,
-    JoinedStore,
-    Opened,
-)
+from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Join, JoinedStore, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.joining import JoinedFile, joined_transaction
@@ -89,7 +79,7 @@ class SqliteStore(SqliteFile, Capabilities):
 
     ``synchronous="normal"`` lets the operating system delay writes: commits survive the death of
     the process, but a power cut may lose the last ones. ``timeout`` is how many seconds a writer
-    waits for another one. ``now`` is its clock, in microseconds: of claims and of lines that are
+    waits for another one. ``now`` is its clock, in microseconds: for claims and lines that are
     due at once.
     """
 
@@ -156,18 +146,15 @@ class SqliteStore(SqliteFile, Capabilities):
     def _write_one(
         self, transaction: Transaction, batch: Batch, known: Known | None
     ) -> Known | None:
-        """Write a batch, as a step by itself if that is enough."""
         now = append_alone(transaction, batch, known) if known and is_plain(batch) else None
         return now or self._write(transaction, batch, known)
 
     def _write(self, transaction: Transaction, batch: Batch, known: Known | None) -> Known | None:
-        if batch.thread is None and batch.dequeues is not None:
-            refuse_no_line(batch.key)
         manifest = batch.manifest
         if manifest is not None and (batch.key.tenant, manifest[0]) in self._manifests:
             batch = msgspec.structs.replace(batch, manifest=None)  # none is ever removed
         run_id = batch.runs[-1].run_id if batch.runs else ""
-        found = transaction.look(batch.key, run_id, batch.dequeues or "")
+        found = transaction.look(batch.key, run_id)
         return write_batch(transaction, found, self._timed(transaction, found, batch), known)
 
     def _learn(self, batch: Batch, known: Known | None) -> None:
@@ -179,7 +166,6 @@ class SqliteStore(SqliteFile, Capabilities):
             self._manifests.add((batch.key.tenant, batch.manifest[0]))
 
     def _seen(self) -> int:
-        """A time already passed on the last writer's clock."""
         with self._connections.reading() as cursor:
             row = Transaction(cursor, self.path).one("clock", ())
             return 0 if row is None else row[0]
@@ -191,11 +177,9 @@ class SqliteStore(SqliteFile, Capabilities):
             self._noted = now
 
     def _timed(self, transaction: Transaction, found: Lookup, batch: Batch) -> Batch:
-        if found.has_input:
-            batch = claiming.with_next_input(found, batch)
         if batch.thread is None:
             return batch
-        if batch.thread.waiting_topics and found.thread and found.thread.unread:
+        if found.thread and found.thread.unread:
             batch = with_message(transaction, found.thread, batch)
         if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
             return batch
@@ -550,25 +534,6 @@ class SqliteStore(SqliteFile, Capabilities):
             transaction = Transaction(cursor, self.path)
             return claiming.overdue(transaction, self._now() - round(age * 1_000_000))
 
-    def enqueue(
-        self,
-        record: RunRecord,
-        mark: str,
-        payload: bytes,
-        *,
-        unless: str | None = None,
-        known: bool = False,
-    ) -> str:
-        with self._connections.writing() as cursor:
-            transaction = Transaction(cursor, self.path)
-            found = transaction.look(record.key, record.run_id)
-            same = claiming.same_run(transaction, found.thread, record, unless, known=known)
-            return same or claiming.enqueue(transaction, found, record, mark, payload, self._now())
-
-    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
-        with self._connections.reading() as cursor:
-            return claiming.inputs(Transaction(cursor, self.path), key, _count(limit))
-
     def limits(self) -> Sequence[Limit]:
         with self._connections.reading() as cursor:
             return [meter.limit for meter in claiming.limits(Transaction(cursor, self.path))]
@@ -604,8 +569,6 @@ class SqliteStore(SqliteFile, Capabilities):
 
 @checks_keys
 class SqliteTags:
-    """The tags of an SQLite store."""
-
     def __init__(self, connections: Connections, path: str) -> None:
         self._connections = connections
         self._path = path

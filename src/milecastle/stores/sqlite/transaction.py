@@ -39,8 +39,6 @@ from milecastle.stores.sqlite.rows import (
 )
 from milecastle.support.printable import quoted
 
-__all__ = ["DAMAGE", "NO_LIMIT", "Lookup", "Tell", "Transaction"]
-
 T = TypeVar("T")
 
 _DAMAGED = "a row does not match its checksum"
@@ -63,16 +61,14 @@ _UNREADABLE = (*DAMAGE, sqlite3.OperationalError)
 class Lookup(msgspec.Struct):
     """A thread as one transaction finds it, by one statement; every row is verified.
 
-    ``head`` and ``origin`` are the rows of its newest entry and origin, ``run`` the number of the
-    wanted run, ``has_input`` says whether another input waits. ``number`` is for a new thread.
-    ``seq`` and ``id`` are those of the head.
+    ``head`` and ``origin`` are its newest entry's and origin's rows, ``run`` the number of the
+    wanted run. ``number`` is for a new thread. ``seq`` and ``id`` are those of the head.
     """
 
     thread: ThreadRow | None
     head: Row | None = None
     origin: Row | None = None
     run: int | None = None
-    has_input: bool = False
     number: int = 0
     seq: int = 0
     id: str | None = None
@@ -109,7 +105,6 @@ class Transaction:
 
     @contextmanager
     def reading(self, place: str) -> Generator[None, None, None]:
-        """Add this location to damage found in the block."""
         try:
             yield
         except _UNREADABLE as error:
@@ -137,13 +132,10 @@ class Transaction:
                 return thread_of(checked(row), key)
         return self.thread(key)
 
-    def look(self, key: ThreadKey, run_id: str = "", applied: str = "") -> Lookup:
-        """Everything a commit has to know of a thread.
-
-        ``run_id`` is the run to be written, ``applied`` the one whose input no longer waits.
-        """
+    def look(self, key: ThreadKey, run_id: str = "") -> Lookup:
+        """Everything a commit has to know of a thread; ``run_id`` is the run to be written."""
         name = key.tenant, key.thread
-        values = applied and write_text(applied), run_id and write_text(run_id), *name * 5
+        values = run_id and write_text(run_id), *name * 5
         try:
             row = self.cursor.execute(SQL["look"], values).fetchone()
             if row[0] is None:
@@ -154,7 +146,7 @@ class Transaction:
         except _UNREADABLE as error:
             self.refuse(error, f"threads, thread '{key}'")
         head = self.newest_of(thread, row[21:37], row[37:53])
-        found = Lookup(thread, head, origin, row[57], bool(row[58]))
+        found = Lookup(thread, head, origin, row[57])
         if head is not None:
             found.seq, found.id = head[0] % SPAN, unpack_id(head[1])
         return found

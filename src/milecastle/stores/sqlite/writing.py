@@ -22,14 +22,14 @@ from milecastle.ports.fencing import (
     check_cut,
     conflict,
     input_known,
-    inputs_wait,
     message_gone,
     message_waits,
 )
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import KIND, ROLL, Known, LastEntry, ThreadLog
 from milecastle.stores.sqlite.messages import (
-    is_due_for_message,
+    is_kept,
+    unread_and_count,
     unread_rows,
     write_consumed,
 )
@@ -50,18 +50,6 @@ from milecastle.stores.sqlite.rows import (
 )
 from milecastle.stores.sqlite.transaction import Lookup, Transaction
 
-__all__ = [
-    "append_alone",
-    "count_messages",
-    "delete_thread",
-    "is_plain",
-    "last_of",
-    "prune_thread",
-    "put_thread",
-    "step_row",
-    "write_batch",
-]
-
 
 def is_plain(batch: Batch) -> bool:
     """True for a batch of one step, and the messages that it consumes."""
@@ -72,7 +60,6 @@ def is_plain(batch: Batch) -> bool:
         or batch.failure
         or batch.manifest
         or batch.thread
-        or batch.dequeues
     )
 
 
@@ -108,14 +95,14 @@ def append_alone(transaction: Transaction, batch: Batch, known: Known) -> Known 
     row = step_row(batch, known)
     if row is None:
         return None
-    thread = transaction.present_thread(batch.key) if batch.consumes else None
-    consumed = unread_rows(transaction, thread, batch.consumes)
-    if consumed is None or not transaction.insert("append", row):
+    found: tuple[list[Row], Row] | None = ([], ())
+    if batch.consumes:
+        found = unread_and_count(transaction, known.id, batch)
+    if found is None or not transaction.insert("append", row):
         return None
-    if thread is not None:
-        write_consumed(transaction, consumed, batch.entries[0].seq)
-        unread = thread.unread - len(consumed)
-        count_messages(transaction, msgspec.structs.replace(thread, unread=unread))
+    if batch.consumes:
+        write_consumed(transaction, found[0], batch.entries[0].seq)
+        transaction.run("count_messages", found[1])
     return known.with_last(last_of(batch.entries[0], row[1]))
 
 
@@ -199,14 +186,12 @@ def delete_thread(
             raise conflict(key, head or 0, found.seq)
         if head_id not in (None, found.id):
             raise conflict(key, found.seq + 1, found.seq)
-        if found.has_input:
-            raise inputs_wait(key, found.seq)
-        if thread and is_due_for_message(transaction, thread):
+        if thread and is_kept(transaction, thread):
             raise message_waits(key, found.seq)
     if thread is None:
         return False
     dropped = 0
-    for name in ("drop_results", "drop_origins", "drop_inputs", "drop_messages"):
+    for name in ("drop_results", "drop_origins", "drop_messages"):
         transaction.run(name, (thread.origin, thread.last))
     transaction.run("drop_failures", (thread.id,))
     transaction.run("drop_tags", (thread.id,))
@@ -306,7 +291,6 @@ def _write_results(transaction: Transaction, thread: ThreadRow, known: Known, ba
 def _write_records(
     transaction: Transaction, thread: ThreadRow, found: Lookup, batch: Batch
 ) -> None:
-    """Write run records and a failure, and the index row if it changes."""
     tenant, number, failures = thread.key.tenant, thread.runs, thread.failures
     if batch.failure is not None:
         run_id = batch.failure.run_id
@@ -330,8 +314,6 @@ def _write_records(
         put_thread(transaction, changed, moves=moves)
     elif batch.consumes:
         count_messages(transaction, changed)
-    if batch.dequeues is not None:
-        transaction.run("drop_input", (thread.origin, thread.last, write_text(batch.dequeues)))
     if batch.tags is not None and info is not None:
         _write_tags(transaction, thread, batch.tags)
 

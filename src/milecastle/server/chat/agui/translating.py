@@ -170,7 +170,6 @@ def _interrupt(line: QuestionLine) -> InterruptLine:
 
 
 def _breakpoint(shown: ShowDocument) -> InterruptLine:
-    """A run waiting at a node without a question; any answer continues it."""
     nodes = ", ".join(shown.checkpoint.next)
     return InterruptLine(
         id=BREAKPOINT,

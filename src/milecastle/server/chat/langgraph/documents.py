@@ -50,7 +50,7 @@ class RunInput(HttpDocument, frozen=True):
     on_completion: Literal["keep"] = "keep"
     after_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     config: NoMetadata | None = None
-    context: NoMetadata | None = None
+    context: dict[str, Any] | None = None
     metadata: NoMetadata | None = None
     interrupt_before: Annotated[list[str], msgspec.Meta(max_length=0)] | None = None
     interrupt_after: Annotated[list[str], msgspec.Meta(max_length=0)] | None = None

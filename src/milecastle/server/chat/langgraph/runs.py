@@ -120,20 +120,22 @@ async def _start(request: ApiRequest) -> StartedRun:
 
 
 async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Handle[Any]:
+    config = asked.context or None
     if asked.input is None:
-        return await retry_thread(service, key, delay=asked.after_seconds)
+        return await retry_thread(service, key, delay=asked.after_seconds, config=config)
     wanted = RunRequest(
         input=_with_roles(asked.input),
         graph=asked.assistant_id,
         key=str(uuid4()),  # the same input twice is two runs
         delay=asked.after_seconds,
         options=RunOptions(if_busy=_BUSY[asked.multitask_strategy]),
+        config=config,
     )
     closes = _STOPPED
     if asked.multitask_strategy == "interrupt":
         closes = (*_STOPPED, "queued", "running", "sleeping")
     app = service.named(asked.assistant_id)
-    steers = asked.multitask_strategy == "enqueue" and not asked.after_seconds
+    steers = asked.multitask_strategy == "enqueue" and not (asked.after_seconds or config)
     return await submit_message(service, key, app, wanted, closes, steers=steers)
 
 
@@ -170,7 +172,7 @@ async def _commanded(service: Service, key: ThreadKey, asked: RunInput, by: Acto
     if command.resume is msgspec.UNSET:
         raise InvalidRequest("a command has resume, or goto the end")
     answers = await service.off_loop(_answers, service, key, command.resume)
-    handle = await answer_thread(service, key, answers, by)
+    handle = await answer_thread(service, key, answers, by, config=asked.context or None)
     return StartedRun(key, handle.run_id, await service.off_loop(seq_of, service, handle) - 1)
 
 

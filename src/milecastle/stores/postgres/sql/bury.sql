@@ -4,7 +4,7 @@
 -- goes up further ahead (gap). Nothing happens unless the head is where it is asked to be, and then
 -- no input waits, and no message that the thread waits for. lock_thread.sql comes first, so that none
 -- is overlooked. With a life, nothing happens to another one. Messages are deleted before the log
--- ends: append_consuming.sql locks them in this order.
+-- ends: append_consumed.sql locks them in this order.
 WITH last AS (
     SELECT seq, id
     FROM {schema}.entries
@@ -13,8 +13,8 @@ WITH last AS (
     LIMIT 1
 ), awaited AS (
     SELECT FROM {schema}.threads AS line
-    WHERE line.tenant = %(tenant)s AND line.thread = %(thread)s AND line.lane <> ''
-        AND {has_unread}
+    WHERE line.tenant = %(tenant)s AND line.thread = %(thread)s
+        AND (line.inputs > 0 OR line.lane <> '' AND {has_unread})
 ), allowed AS (
     SELECT coalesce((SELECT seq FROM last), 0) AS seq
     WHERE (
@@ -27,10 +27,7 @@ WITH last AS (
         )
         AND (
             (%(head)s::bigint IS NULL AND %(head_id)s::bytea IS NULL)
-            OR NOT EXISTS (
-                SELECT FROM {schema}.inputs
-                WHERE tenant = %(tenant)s AND thread = %(thread)s
-            ) AND NOT EXISTS (SELECT FROM awaited)
+            OR NOT EXISTS (SELECT FROM awaited)
         )
         AND {placed}
 ), living AS (

@@ -19,7 +19,7 @@
 -- Lines of the index 35 as JSON, with how many runs their batch has. One that the writer did not
 -- tell is made of a run, and only for a thread that has none. One that is due at 0 is due now, and so
 -- is one that leaves its thread free for a waiting input; one that sleeps is then due when it wakes.
--- excluded.inputs is how many of these the batch takes. unless: a run of the thread that has this
+-- excluded.inputs is how many of these the batch consumes. unless: a run of the thread that has this
 -- input refuses the batch; so does one that was recorded meanwhile, whatever its input.
 -- At its end tags.sql, if a batch has any: of each tag that is removed batch 36 and text 37, of each that
 -- is added batch 38 and text 39. If a batch consumes messages, also messages.sql and consumed.sql: of
@@ -28,7 +28,7 @@ WITH given_line AS (
     SELECT * FROM jsonb_to_recordset($35) AS line (
         batch bigint, told boolean, runs bigint, run_id text, status text, graph text,
         started_at bigint, ended_at bigint, wake_at bigint, questions integer, lane text,
-        due_at bigint, worker text, rank integer, waiting_topics jsonb, dequeues text, unless text
+        due_at bigint, worker text, rank integer, waiting_topics jsonb, unless text
     )
 ){messages}, head AS (
     SELECT
@@ -78,7 +78,7 @@ WITH given_line AS (
             ELSE line.due_at
         END,
         coalesce(line.worker, ''), coalesce(line.rank, 0), line.waiting_topics,
-        (line.dequeues IS NOT NULL)::integer{shard_value}
+        {spent}{shard_value}
     FROM head LEFT JOIN given_line AS line ON line.batch = head.number
     ORDER BY head.number
     ON CONFLICT (tenant, thread) DO UPDATE SET
@@ -185,11 +185,6 @@ WITH given_line AS (
         number = coalesce(known.number, excluded.number),
         place = CASE WHEN known.status IS NULL THEN excluded.place ELSE known.place END,
         failure = coalesce(excluded.failure, known.failure)
-), spent_input AS (
-    DELETE FROM {schema}.inputs AS input
-    USING passed JOIN given_line AS line ON line.batch = passed.number
-    WHERE input.tenant = passed.tenant AND input.thread = passed.thread
-        AND input.run_id = line.dequeues
 ), kept_manifest AS (
     INSERT INTO {schema}.manifests (tenant, fingerprint, manifest)
     SELECT passed.tenant, given.fingerprint, given.manifest

@@ -17,9 +17,11 @@ WITH line AS MATERIALIZED (
     FROM line
     WHERE message.tenant = line.tenant AND message.thread = line.thread
         AND message.number = %(number)s AND message.consumed IS NULL
-    RETURNING 1
+    RETURNING topic
 )
 UPDATE {schema}.threads
-SET unread = unread - 1
+SET
+    unread = unread - 1,
+    inputs = inputs - (SELECT count(*) FROM discarded WHERE topic = {inputs})::integer
 WHERE tenant = %(tenant)s AND thread = %(thread)s AND EXISTS (SELECT FROM discarded)
 RETURNING 1

@@ -23,9 +23,6 @@ WITH asked AS MATERIALIZED (
 ), result AS (
     DELETE FROM {schema}.results AS known USING asked
     WHERE known.shard = %(shard)s AND known.tenant = asked.tenant AND known.thread = asked.thread
-), input AS (
-    DELETE FROM {schema}.inputs AS known USING asked
-    WHERE known.tenant = asked.tenant AND known.thread = asked.thread
 ), message AS (
     DELETE FROM {schema}.mailbox AS known USING asked
     WHERE known.tenant = asked.tenant AND known.thread = asked.thread

@@ -4,7 +4,7 @@ GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations, {schema}.workers, {schema}.membership TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     {schema}.entries, {schema}.threads, {schema}.runs, {schema}.results, {schema}.manifests,
-    {schema}.inputs, {schema}.tags, {schema}.mailbox
+    {schema}.tags, {schema}.mailbox
 TO {role};
 
 ALTER TABLE {schema}.entries ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
@@ -12,7 +12,6 @@ ALTER TABLE {schema}.threads ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY
 ALTER TABLE {schema}.runs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.results ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.manifests ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
-ALTER TABLE {schema}.inputs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.tags ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.mailbox ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
@@ -21,7 +20,6 @@ DROP POLICY IF EXISTS tenants ON {schema}.threads;
 DROP POLICY IF EXISTS tenants ON {schema}.runs;
 DROP POLICY IF EXISTS tenants ON {schema}.results;
 DROP POLICY IF EXISTS tenants ON {schema}.manifests;
-DROP POLICY IF EXISTS tenants ON {schema}.inputs;
 DROP POLICY IF EXISTS tenants ON {schema}.tags;
 DROP POLICY IF EXISTS tenants ON {schema}.mailbox;
 CREATE POLICY tenants ON {schema}.entries
@@ -33,8 +31,6 @@ CREATE POLICY tenants ON {schema}.runs
 CREATE POLICY tenants ON {schema}.results
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.manifests
-    USING (tenant = current_setting('milecastle.tenant', true));
-CREATE POLICY tenants ON {schema}.inputs
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.tags
     USING (tenant = current_setting('milecastle.tenant', true));

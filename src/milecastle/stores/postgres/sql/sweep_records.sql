@@ -16,10 +16,6 @@ WITH buried AS (
     USING buried
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     RETURNING 1
-), input AS (
-    DELETE FROM {schema}.inputs
-    USING buried
-    WHERE tenant = %(tenant)s AND thread = %(thread)s
 ), tag AS (
     DELETE FROM {schema}.tags
     USING buried

@@ -1,0 +1,150 @@
+"""Replay: run new code against a thread's record, without writing and without calling steps.
+
+Nothing can be written: the run has no store. A flow is run against the recorded calls of its newest
+run. Of a graph the edges are evaluated on each recorded state; no node is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from milecastle.app.runner import Runner
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.planned import PlannedRun
+from milecastle.app.threads.log import Threads
+from milecastle.engine.effects import Effect, Evaluate
+from milecastle.engine.pauses import BeyondRecord
+from milecastle.engine.plan import RunPlan
+from milecastle.engine.position import Position
+from milecastle.engine.reserved_channels import CALLS
+from milecastle.engine.routing import Way, find_next, in_order
+from milecastle.errors import MilecastleError, ResumeRefused
+from milecastle.model.checkpoint import CheckpointMetadata, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import END
+
+ReplayVerdict = Literal["same", "differs", "continues"]
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread's replay with this version's code.
+
+    ``same``: it makes the recorded calls, or takes the recorded paths. ``continues``: so it does,
+    and then goes beyond the record. ``differs``: it does not, and ``detail`` says where.
+    ``calls`` counts recorded calls, or the evaluated steps of a graph.
+    """
+
+    thread: str
+    run_id: str
+    verdict: ReplayVerdict
+    calls: int
+    detail: str = ""
+
+
+def replay_thread(runner: Runner[Any], threads: Threads, key: ThreadKey) -> Replay:
+    if any(node.is_flow for node in runner.graph.nodes.values()):
+        return _replay_flow(runner, threads, key)
+    return _replay_graph(runner, threads, key)
+
+
+def _replay_flow(runner: Runner[Any], threads: Threads, key: ThreadKey) -> Replay:
+    head, _ = threads.existing(key)
+    history = list(threads.store.history(key))
+    open_entries = (entry for entry in history if entry.next)
+    at = next(open_entries, history[-1])
+    position = head if at.seq == head.seq else threads.existing(key, at.seq)[0]
+    if position.entry is None or not position.next:
+        return Replay(thread=key.thread, run_id=at.run_id, verdict="same", calls=0)
+    calls = len({record[0] for record in position.reserved.get(CALLS, ())})
+
+    def report(verdict: ReplayVerdict, detail: str = "") -> Replay:
+        return Replay(
+            thread=key.thread, run_id=at.run_id, verdict=verdict, calls=calls, detail=detail
+        )
+
+    plan = RunPlan(
+        graph=runner.graph,
+        config=runner.graph.config,
+        run_id=at.run_id,
+        position=position,
+        clock=threads.clock,
+        node_config=position.config,
+        replay=threads.for_thread(key, threads.store.read(key)).codec,
+    )
+    planned = PlannedRun(
+        Call(thread=key),
+        plan,
+        store=None,
+        committer=None,
+        observers=(),
+        executors=runner.executors,
+        begin=_no_subgraph,
+    )
+    try:
+        ending = planned.finish()
+    except BeyondRecord as beyond:
+        return report("continues", f"then {beyond}")
+    except ResumeRefused as refused:
+        return report("differs", "; ".join(refused.reasons))
+    except MilecastleError as error:
+        failed = any(
+            run.run_id == at.run_id and run.status == "failed" for run in threads.store.runs(key)
+        )
+        return report("same" if failed else "differs", error.message)
+    if not head.next and ending.status == "completed":
+        encode = threads.codec.encode_state
+        if encode(ending.values) != encode(head.values):
+            return report("differs", "its result is not the recorded one")
+    return report("same")
+
+
+def _no_subgraph(effect: object) -> RunPlan:
+    raise AssertionError("a flow has no subgraphs")
+
+
+def _replay_graph(runner: Runner[Any], threads: Threads, key: ThreadKey) -> Replay:
+    run_id, steps = threads.existing(key)[1].run_id, 0
+    for entry in reversed(list(threads.store.history(key))):
+        if entry.source != "step" or not _is_known(runner, entry):
+            continue
+        position, _ = threads.existing(key, entry.seq)
+        steps += 1
+        detail = _other_way(runner, position, entry)
+        if detail:
+            detail = f"after step {entry.step} ({', '.join(entry.nodes)}) {detail}"
+            return Replay(
+                thread=key.thread, run_id=run_id, verdict="differs", calls=steps, detail=detail
+            )
+    return Replay(thread=key.thread, run_id=run_id, verdict="same", calls=steps)
+
+
+def _is_known(runner: Runner[Any], entry: Entry | CheckpointMetadata) -> bool:
+    """True if its edges decide where it led: not a node that returned a ``Command``."""
+    nodes = runner.graph.nodes
+    return all(name in nodes and not nodes[name].policy.goto for name in entry.nodes)
+
+
+def _other_way(runner: Runner[Any], position: Position, entry: Entry) -> str:
+    graph, way = runner.graph, Way()
+    state = graph.schema.present(position.values)
+    try:
+        for name in entry.nodes:
+            for effect in find_next(graph, name, state, way):
+                return f"it cannot be replayed: {_what(effect)}"
+    except Exception as error:
+        return f"its edges raise {type(error).__name__}"
+    targets = [*way.names, *(send.node for send in way.sends)]
+    found = in_order(graph, targets or [END])
+    if set(found) == set(entry.next):
+        return ""
+    return f"it led to {_listed(entry.next)}, and now leads to {_listed(found)}"
+
+
+def _what(effect: Effect) -> str:
+    return "an edge is async" if isinstance(effect, Evaluate) else "an edge needs the store"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "the end"

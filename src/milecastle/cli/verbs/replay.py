@@ -1,0 +1,67 @@
+"""``milecastle replay``: compare recorded threads with the code as it is."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+
+import click
+
+from milecastle.app.replaying import Replay
+from milecastle.app.threads.children import own_threads
+from milecastle.app.with_store import with_store
+from milecastle.cli.exits import OK, REFUSED
+from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines
+from milecastle.cli.session import Session
+from milecastle.cli.verb import app_argument, verb
+from milecastle.views.documents import ReplayDocument, ReplayLine
+
+
+@click.command("replay")
+@app_argument
+@click.option("--sample", type=click.IntRange(min=1), default=200, help="How many threads; 200.")
+@click.option("--tag", metavar="TAG", help="Only threads that have this tag.")
+@verb
+def command(session: Session, sample: int, tag: str | None) -> None:
+    """Compare recorded threads with the code as it is, without writing or calling steps.
+
+    A flow runs against its recorded calls; a graph's edges are evaluated on the recorded states.
+    Exit code 5: the code makes other calls, or takes another path.
+    """
+    app = session.app()
+    store = app.store if app.has_store else session.store()
+    if not app.has_store:
+        app = with_store(app, store)
+    progress, found = ProgressReport("replaying threads"), list[Replay]()
+    own = (
+        info for info in own_threads(store, session.tenant, tag=tag) if info.graph == app.graph.name
+    )
+    for info in islice(own, sample):
+        progress.at(info.key.thread)
+        with session.user_code():
+            found.append(app.replay(info.key))
+    differing = [one for one in found if one.verdict == "differs"]
+    if session.as_json:
+        print_document(
+            ReplayDocument(
+                app=session.app_reference or "",
+                ok=not differing,
+                threads=tuple(
+                    ReplayLine(
+                        thread=one.thread,
+                        run_id=one.run_id,
+                        verdict=one.verdict,
+                        calls=one.calls,
+                        detail=one.detail,
+                    )
+                    for one in found
+                ),
+            )
+        )
+    else:
+        print_lines(f"{one.thread}: {one.detail}" for one in differing)
+        same = sum(one.verdict == "same" for one in found)
+        others = f"{len(found) - same - len(differing)} continue after the record"
+        summary = f"{same} the same, {others}, {len(differing)} differ"
+        print_lines([f"{counted(len(found), 'thread')} replayed: {summary}"])
+    sys.exit(REFUSED if differing else OK)

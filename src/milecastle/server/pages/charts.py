@@ -1,0 +1,94 @@
+"""Charts drawn by the server: bars in percent of the width and pixels of the height."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from milecastle.server.pages.words import parsed
+
+_LABELS: Final = 6
+_NICE: Final = (1, 2, 4, 5, 10)
+
+
+class Stack(NamedTuple):
+    """Two counts on top of each other, and when they begin."""
+
+    start: str
+    lower: int
+    upper: int
+
+
+class StackBar(NamedTuple):
+    x: float
+    width: float
+    lower_y: float
+    lower: float
+    upper_y: float
+    upper: float
+    said: str
+
+
+class Chart(NamedTuple):
+    """``lines`` are the counts at heights, ``marks`` the times below."""
+
+    height: int
+    bars: tuple[StackBar, ...]
+    lines: tuple[tuple[float, int], ...]
+    marks: tuple[tuple[float, str], ...]
+    lower: int
+    upper: int
+    most: int
+
+
+def stacked(
+    stacks: Sequence[Stack], height: int, words: tuple[str, str], *, days: bool = False
+) -> Chart:
+    most = _ceiling(max((one.lower + one.upper for one in stacks), default=0))
+    top, base = 6, height - 20
+    scale = (base - top) / most
+    step = 100 / max(1, len(stacks))
+    bars: list[StackBar] = []
+    for index, one in enumerate(stacks):
+        below, above = one.lower * scale, one.upper * scale
+        if not one.lower and not one.upper:
+            continue
+        said = f"{_time(one.start, days)}: {one.lower:,} {words[0]}, {one.upper:,} {words[1]}"
+        bars.append(
+            StackBar(
+                round(index * step + step * 0.14, 2),
+                round(step * 0.72, 2),
+                round(base - below, 1),
+                round(below, 1),
+                round(base - below - above, 1),
+                round(above, 1),
+                said,
+            )
+        )
+    parts = 4 if most % 4 == 0 else 2 if most % 2 == 0 else 1
+    lines = tuple(
+        (round(base - most * part / parts * scale, 1), most * part // parts)
+        for part in range(parts, -1, -1)
+    )
+    every = max(1, len(stacks) // _LABELS)
+    marks = tuple(
+        (round(index * step, 2), _time(one.start, days))
+        for index, one in enumerate(stacks)
+        if index % every == 0 and index * step < 92
+    )
+    lower, upper = sum(one.lower for one in stacks), sum(one.upper for one in stacks)
+    return Chart(height, tuple(bars), lines, marks, lower, upper, most)
+
+
+def _ceiling(most: int) -> int:
+    size = 1
+    while True:
+        for nice in _NICE:
+            if nice * size >= max(4, most):
+                return nice * size
+        size *= 10
+
+
+def _time(moment: str, days: bool) -> str:
+    given = parsed(moment)
+    return f"{given.day} {given:%b}" if days else f"{given:%H:%M}"

@@ -1,0 +1,102 @@
+"""Words of the pages: statuses, durations, times and numbers, as people read them."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+
+class StatusWord(NamedTuple):
+    """A status as a pill: colour, icon and word."""
+
+    kind: str
+    icon: str
+    word: str
+
+
+_STATUSES: Final = {
+    "completed": StatusWord("good", "done", "Completed"),
+    "running": StatusWord("run", "run", "Running"),
+    "queued": StatusWord("queue", "queue", "Queued"),
+    "interrupted": StatusWord("ask", "ask", "Needs answer"),
+    "stopped": StatusWord("ask", "pause", "Stopped here"),
+    "sleeping": StatusWord("sleep", "sleep", "Sleeping"),
+    "failed": StatusWord("bad", "fail", "Failed"),
+    "cancelled": StatusWord("off", "off", "Cancelled"),
+    "superseded": StatusWord("off", "off", "Replaced"),
+    "lost": StatusWord("bad", "lost", "Lost"),
+    "long": StatusWord("ask", "clock", "Takes long"),
+    "alive": StatusWord("good", "done", "Alive"),
+    "draining": StatusWord("sleep", "pause", "Draining"),
+    "silent": StatusWord("bad", "lost", "Silent"),
+    "paused": StatusWord("queue", "pause", "Paused"),
+    "active": StatusWord("good", "done", "Active"),
+    "failing": StatusWord("bad", "fail", "Failing"),
+    "execute": StatusWord("queue", "play", "Runs"),
+    "reuse": StatusWord("good", "done", "Reused"),
+    "none fits": StatusWord("bad", "lost", "None fits"),
+}
+_UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60))
+
+
+def status_word(status: str) -> StatusWord:
+    return _STATUSES.get(status) or StatusWord("off", "off", status.capitalize())
+
+
+def duration(seconds: float) -> str:
+    """A duration in at most two units; the smaller one only if it says something."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    whole = int(seconds)
+    for (unit, size), (below, less) in zip(_UNITS, (*_UNITS[1:], ("s", 1)), strict=True):
+        if whole >= size:
+            rest = whole % size // less
+            most = 24 if unit == "h" else 10
+            return f"{whole // size} {unit}" + (
+                f" {rest} {below}" if rest and whole < most * size else ""
+            )
+    raise AssertionError(seconds)
+
+
+def rough(seconds: float) -> str:
+    """A duration in one unit."""
+    unit, size = next(((one, size) for one, size in _UNITS if seconds >= size), ("s", 1))
+    return f"{int(seconds // size)} {unit}"
+
+
+def ago(moment: str, now: float | None = None) -> str:
+    """How long ago a time was, or how long it is until then."""
+    seconds = (time.time() if now is None else now) - parsed(moment).timestamp()
+    return f"{rough(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def since(moment: str) -> float:
+    """Seconds since a time."""
+    return max(0.0, time.time() - parsed(moment).timestamp())
+
+
+def exact(moment: str) -> str:
+    return f"{moment[:19].replace('T', ' ')} UTC"
+
+
+def clock(moment: str) -> str:
+    """The time of day, in UTC; with the day if it is another one."""
+    given = parsed(moment)
+    if given.date() == datetime.now(UTC).date():
+        return f"{given:%H:%M:%S}"
+    return f"{given.day} {given:%b %H:%M:%S}"
+
+
+def parsed(moment: str) -> datetime:
+    return datetime.fromisoformat(moment)
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,1 @@
+CASE WHEN (SELECT count(*) FROM consumed) = cardinality($21) THEN 1 ELSE 0 END

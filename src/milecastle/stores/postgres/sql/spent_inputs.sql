@@ -1,0 +1,3 @@
+(
+    SELECT count(*)::integer FROM found WHERE found.batch = head.number AND found.topic = {topic}
+)

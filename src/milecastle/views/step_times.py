@@ -1,0 +1,104 @@
+"""Task times from a thread's log, for timelines and statistics.
+
+Rules:
+
+- Payloads are read in growing pages, and no more once they exceed a bound: a thread whose entries
+  are large is shown without times rather than slowly.
+- No value of the state is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import msgspec.msgpack
+
+from milecastle.app.encryption.keyring import Keyring
+from milecastle.codec.deltas import LogCodec
+from milecastle.codec.envelope import ENCRYPTED
+from milecastle.codec.values import UntypedCodec
+from milecastle.engine.reserved_channels import TIMES
+from milecastle.errors import CodecError
+from milecastle.model.checkpoint import HOLDING, ROLLUP, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.model.step_times import StepTimes
+from milecastle.ports.store import Store
+
+_BYTES: Final = 2_000_000
+_NAME: Final = msgspec.msgpack.encode(TIMES)
+
+
+def read_times(
+    store: Store,
+    key: ThreadKey,
+    keyring: Callable[[], Keyring | None],
+    first: int,
+    last: int,
+    *,
+    most: int = _BYTES,
+) -> Mapping[int, StepTimes]:
+    """The stored times of steps from checkpoint ``first`` to ``last``, by checkpoint.
+
+    A step of one task that succeeded at once has none: it ran from the entry before to its own.
+    Missing too are those behind ``most`` bytes of entries, and those that cannot be decrypted.
+    """
+    found: dict[int, StepTimes] = {}
+    codec: LogCodec | None = None
+    size, page, rolled = 0, 2, 0
+    at = first - 1
+    while at < last and size <= most:
+        entries = store.entries(key, after=at, limit=min(page, last - at))
+        if not entries:
+            break
+        for entry in entries:
+            size += len(entry.payload)
+            if entry.seq > last:
+                return found
+            if codec is None:
+                codec = _codec(key, entry, keyring)
+            if codec is None:
+                return found
+            times = _times(codec, entry, rolled)
+            rolled = entry.roll_seq
+            if times is not None:
+                found[entry.seq] = times
+        at, page = entries[-1].seq, page * 2
+    return found
+
+
+def _codec(key: ThreadKey, entry: Entry, keyring: Callable[[], Keyring | None]) -> LogCodec | None:
+    if not entry.payload[1] & ENCRYPTED:
+        return LogCodec(UntypedCodec())
+    sealers = keyring()
+    if sealers is None:
+        return None
+    try:
+        return LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
+    except CodecError:  # the keyring lacks the key that wraps the thread's
+        return None
+
+
+def _times(codec: LogCodec, entry: Entry, rolled: int) -> StepTimes | None:
+    try:
+        body = codec.unseal_entry(entry, rolled if entry.kind == ROLLUP else entry.roll_seq)
+        parts = msgspec.msgpack.decode(body, type=list[msgspec.Raw])
+        stored = [
+            value
+            for name, value in zip(parts[1::3], parts[2::3], strict=True)
+            if bytes(name) == _NAME
+        ]
+        if not stored:
+            return None
+        packed = msgspec.msgpack.decode(stored[-1], type=bytes)
+        times = msgspec.msgpack.decode(packed, type=StepTimes)
+    except (CodecError, msgspec.MsgspecError, ValueError):
+        return None
+    step = entry.step + (entry.source in HOLDING)
+    return times if times.step == step else None
+
+
+def nodes_of_times(entry: Entry) -> Sequence[str]:
+    """The nodes that the times of an entry name by their places."""
+    return entry.next if entry.source in HOLDING else entry.nodes

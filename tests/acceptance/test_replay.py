@@ -1,0 +1,152 @@
+"""Replay: new code against recorded threads, without writing and without calling steps."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, TypedDict
+
+import pytest
+
+from milecastle import END, START, App, StateGraph, flow, gather, interrupt, receive, step
+from milecastle.ports.batch import Batch
+from milecastle.stores.memory import MemoryStore
+
+ran: Counter[str] = Counter()
+
+
+class ReadOnly(MemoryStore):
+    is_open = True
+
+    def commit(self, batch: Batch) -> None:
+        assert self.is_open, "a replay has written"
+        super().commit(batch)
+
+
+def work(at: int) -> int:
+    ran["work"] += 1
+    return at * 2
+
+
+def counted(store: Any) -> App[Any]:
+    @flow(name="f")
+    def code(order: int) -> list[int]:
+        found: list[int] = [step(work, order)]
+        if order % 7 == 3:
+            found.append(step(work, order, name="seventh"))
+        interrupt("go on?")
+        return [*found, *gather(lambda: step(work, 1), lambda: step(work, 2))]
+
+    return code.compile(store=store)
+
+
+def seeded(store: Any) -> App[Any]:
+    """The same with one bug: it forgets the seventh."""
+
+    @flow(name="f")
+    def code(order: int) -> list[int]:
+        found: list[int] = [step(work, order)]
+        interrupt("go on?")
+        return [*found, *gather(lambda: step(work, 1), lambda: step(work, 2))]
+
+    return code.compile(store=store)
+
+
+@pytest.mark.requirement("D4")
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_exactly_the_affected_threads_differ(ends: bool, count: int) -> None:
+    store = ReadOnly()
+    app = counted(store)
+    for number in range(count):
+        app.invoke({"order": number}, thread=str(number))
+        if ends:
+            app.resume(str(number), answer=1)
+    store.is_open, before = False, ran["work"]
+
+    same = {app.replay(str(number)).verdict for number in range(count)}
+    found = [seeded(store).replay(str(number)) for number in range(count)]
+
+    assert same == {"same"}
+    assert [int(one.thread) for one in found if one.verdict == "differs"] == list(
+        range(3, count, 7)
+    )
+    assert "call 2 was step 'seventh', and the code now makes interrupt" in found[3].detail
+    assert ran["work"] == before
+
+
+def test_code_that_makes_more_calls_continues_after_the_record() -> None:
+    @flow(name="f")
+    def more(order: int) -> int:
+        return int(step(work, step(work, order), name="more"))
+
+    @flow(name="f")
+    async def waits(order: int) -> Any:
+        return await receive("go")
+
+    store = ReadOnly()
+    app = waits.compile(store=store)
+    app.invoke({"order": 1}, thread="t")
+    store.is_open = False
+
+    assert app.replay("t").verdict == "same"
+    assert more.compile(store=store).replay("t").detail == (
+        "in flow 'f' call 1 waits in receive 'go', and the code now makes step 'work'"
+    )
+    store.is_open = True
+    app.send("t", 1, "go")
+    store.is_open = False
+    assert app.replay("t").verdict == "same"
+
+
+def test_a_result_that_differs_is_reported() -> None:
+    def compiled(store: Any, plus: int) -> App[Any]:
+        @flow(name="f")
+        def code(order: int) -> int:
+            return int(step(work, order)) + plus
+
+        return code.compile(store=store)
+
+    store = ReadOnly()
+    compiled(store, 0).invoke({"order": 1}, thread="t")
+
+    assert compiled(store, 0).replay("t").verdict == "same"
+    assert compiled(store, 1).replay("t").detail == "its result is not the recorded one"
+
+
+class Loop(TypedDict):
+    n: int
+
+
+def loop(store: Any, limit: int) -> App[Loop]:
+    graph = StateGraph(Loop, name="loop")
+    graph.add_node("up", lambda state: {"n": state["n"] + 1})
+    graph.add_node("big", lambda state: {"n": state["n"] * 2})
+    graph.add_edge(START, "up")
+    graph.add_conditional_edges(
+        "up", lambda state: "big" if state["n"] >= limit else "up", ["up", "big"]
+    )
+    graph.add_edge("big", END)
+    return graph.compile(store=store)
+
+
+@pytest.mark.requirement("D4")
+def test_a_graphs_edges_are_evaluated_on_recorded_states() -> None:
+    """With its control: a router that was not changed leads nowhere else."""
+    store = ReadOnly()
+    app = loop(store, 3)
+    start = random.Random(1)
+    starts = {str(number): start.randrange(6) for number in range(20)}
+    for thread, n in starts.items():
+        app.invoke({"n": n}, thread=thread)
+    store.is_open = False
+
+    assert {app.replay(thread).verdict for thread in starts} == {"same"}
+    other = loop(store, 2)
+    assert [thread for thread in starts if other.replay(thread).verdict == "differs"] == [
+        thread for thread, n in starts.items() if n < 2
+    ]
+    thread = next(thread for thread, n in starts.items() if n == 0)
+    assert other.replay(thread).detail == (
+        "after step 2 ('up',) it led to 'up', and now leads to 'big'".replace("('up',)", "(up)")
+    )

@@ -1,0 +1,266 @@
+"""The overview and the failures: what needs a person."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, get_args
+
+import msgspec.structs
+import pytest
+
+from milecastle import END, START, StateGraph
+from milecastle.server.pages.charts import Stack, stacked
+from milecastle.server.pages.json_tree import json_tree
+from milecastle.server.pages.words import ago, duration
+from milecastle.views.overview import (
+    AskingLine,
+    AttentionKind,
+    AttentionLine,
+    OverviewDocument,
+    overview_document,
+)
+from tests.unit.server.browsing import Browser
+from tests.unit.server.calling import OTHER, Api, Trip, build, token_of, trip
+from tests.unit.server.test_threads_page import fill
+
+BAD = "<script>\x1b[1m\u202e"
+SECOND = 1_000_000
+
+
+def tiles(browser: Browser, query: str = "") -> list[str]:
+    """The numbers on top."""
+    found = browser.page(f"/overview{query}").all("span", **{"class": "value"})
+    return [one.text.split()[0] for one in found]
+
+
+def test_overview_counts_what_runs_waits_and_failed(api: Api, browser: Browser) -> None:
+    """Fails if a number is of another status or tenant, or trouble is not listed."""
+    api.run("fails", 13)
+    api.run("asks", 42)
+    fill(api, "waits")
+    assert tiles(browser) == ["0", "1", "1", "1", "0"]
+    found = browser.page("/overview")
+    text = found.one("main").text
+    assert "1 run of trip failed at begin" in text
+    assert "No worker has trip" in text
+    assert "sure?" in text
+    other = Browser(api).log_in(token_of(OTHER))
+    other.ask("POST", "/graphs/trip/runs", data={"csrf": other.csrf, "thread": "own"})
+    shown = other.page("/overview").one("main").text
+    assert "failed at" not in shown
+    assert "sure?" not in shown
+
+
+def test_all_that_needs_attention_is_said_and_escaped(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a kind has no words, a name is not escaped, or a thread deleted since ends it."""
+    api.run("t")
+    moment = "2026-11-17T11:30:02.000000Z"
+    kinds: tuple[AttentionKind, ...] = get_args(AttentionKind)
+    lines = tuple(
+        AttentionLine(
+            kind=kind, level=2, graph=BAD, thread=BAD, worker=BAD, node=BAD, error=BAD, since=moment
+        )
+        for kind in kinds
+    )
+    asking = (AskingLine(thread="gone", graph="trip", questions=2, since=moment),)
+
+    def document(*args: Any, **more: Any) -> OverviewDocument:
+        found = overview_document(*args, **more)
+        return msgspec.structs.replace(found, attention=lines, asking=asking)
+
+    monkeypatch.setattr("milecastle.server.pages.overview.overview_document", document)
+    assert browser.ask("GET", "/overview").text.replace("\n", "").isprintable()
+    found = browser.page("/overview")
+    (card,) = found.all("section", **{"aria-labelledby": "t-look"})
+    words = ("failed at", "No worker has", "silent for", "asks a question", "no checkpoint for")
+    assert [one for one in words if one not in card.text] == []
+    (card,) = found.all("section", **{"aria-labelledby": "t-ask"})
+    assert "2 questions" in card.text
+
+
+def test_failures_are_grouped_by_their_cause(api: Api, browser: Browser) -> None:
+    """Fails if two causes are one group, or a group offers threads of another."""
+    for name in ("a", "b"):
+        api.run(name, 13)
+    api.run("asks", 42)
+    found = browser.page("/failures")
+    (group,) = found.all("summary", **{"data-row": ""})[-1:]
+    assert "RuntimeError at begin of trip" in " ".join(group.text.split())
+    assert "no ink" in group.text
+    assert "2 runs" in group.text
+    fields = [one.get("value") for one in found.all("input", name="thread")]
+    assert sorted(fields) == ["a", "b", "b"], "both, and the newest to try"
+    assert "calling.py" in found.one("li", **{"class": "own"}).text
+    assert "No failure" in browser.page("/failures?state=retried").one("main").text
+    assert "No failure" in browser.page("/failures?graph=none").one("main").text
+    assert "No failure" in Browser(api).log_in(token_of(OTHER)).page("/failures").one("main").text
+    done = browser.post("/bulk/retry", {"thread": fields[:1], "confirmed": "yes"})
+    assert done.texts("td")[0] == "queued"
+
+
+def test_settled_failures_are_listed_and_not_retried(api: Api, browser: Browser) -> None:
+    """Fails if a thread that went on is still offered, or the counts are not those of the tabs."""
+    api.run("t", 13)
+    assert "Wait for you 1" in browser.page("/failures").texts("a")
+    api.app.update_state("t", {"n": 1})
+    api.app.resume("t")
+    assert "No failure waits for you" in browser.page("/failures").one("main").text
+    found = browser.page("/failures?state=settled")
+    assert "Settled 1" in found.texts("a")
+    assert "RuntimeError at begin" in " ".join(found.one("main").text.split())
+    assert found.all("input", name="thread") == []
+
+
+def test_what_only_failed_runs_have_is_said(api: Api, browser: Browser) -> None:
+    """Fails if it is missing, or said of what a completed run has too."""
+    api.app.submit(trip(1)["input"], "ends", tags=["both"])
+    for name in ("a", "b"):
+        api.app.submit(trip(13)["input"], name, tags=["both", "trade"])
+    api.work()
+    (note,) = browser.page("/failures").all("p", **{"class": "note"})
+    assert note.text == "All 2 have tag trade; no run that completed has."
+
+
+def test_slowest_nodes_are_of_the_tenant_and_link_to_their_graph(
+    api: Api, browser: Browser
+) -> None:
+    api.run("t")
+    (card,) = browser.page("/overview").all("section", **{"aria-labelledby": "t-slow"})
+    assert "begin trip" in " ".join(card.text.split())
+    assert "/graphs/trip" in [one.get("href") for one in browser.page("/overview").all("a")]
+    other = Browser(api).log_in(token_of(OTHER))
+    other.ask("POST", "/graphs/trip/runs", data={"csrf": other.csrf, "thread": "own"})
+    (card,) = other.page("/overview").all("section", **{"aria-labelledby": "t-slow"})
+    assert "Nothing has run." in card.text
+
+
+def test_hook_gets_a_message_before_it_is_cut(api: Api) -> None:
+    """Fails if a hook that looks for the end of a text gets its beginning."""
+
+    def fails(state: Trip) -> dict[str, Any]:
+        raise RuntimeError("x" * 5000 + "end")
+
+    graph: StateGraph[Trip] = StateGraph(Trip, name="trip")
+    graph.add_node("fails", fails)
+    graph.add_edges(START, "fails", END)
+    app = graph.compile(store=api.app.store)
+    app.submit({"n": 1, "log": []}, "t")
+    api.work(app)
+    api.serve(app, redact=lambda place, value: value[-5:] if place == "message" else value)
+    found = Browser(api).log_in(token_of("default")).page("/failures")
+    assert "xxend" in found.all("summary", **{"data-row": ""})[-1].text
+
+
+def test_hostile_failures_are_text_and_pass_the_hook(api: Api) -> None:
+    """``Document`` refuses scripts. Fails if an error is not escaped, or misses the hook."""
+
+    def fails(state: Trip) -> dict[str, Any]:
+        raise RuntimeError(f"{BAD} sekrit")
+
+    graph: StateGraph[Trip] = StateGraph(Trip, name=BAD)
+    graph.add_node(BAD, fails)
+    graph.add_edges(START, BAD, END)
+    app = graph.compile(store=api.app.store)
+    app.submit({"n": 1, "log": []}, BAD)
+    api.work(app)
+    api.serve(app, redact=lambda place, value: "-" if place == "message" else value)
+    browser = Browser(api).log_in(token_of("default"))
+    for path in ("/failures", "/overview"):
+        response = browser.ask("GET", path)
+        assert response.text.replace("\n", "").isprintable(), path
+        assert "<script>\\" not in response.text
+        assert "sekrit" not in response.text
+        browser.page(path)
+
+
+def test_two_checkpoints_are_compared(api: Api, browser: Browser) -> None:
+    """Fails if sides are swapped, a difference is lost, or another tenant's thread is read."""
+    api.run("t", 42)
+    place = "/compare?a=t%401&b=t%402"
+    found = browser.page(place)
+    assert [one.get("value") for one in found.all("input") if one.get("name") in "ab"] == [
+        "t@1",
+        "t@2",
+    ]
+    rows = [" ".join(one.text.split()) for one in found.all("tr") if "$" in one.text]
+    assert rows == ['$.log[0]not set"begin"', "$.n4243"]
+    (node,) = [one.text for one in found.all("tr") if one.text.startswith("begin")]
+    assert "none" in node
+    assert found.commands() == ["milecastle diff -- t@1 t@2"]
+    assert "equal" in browser.page("/compare?a=t&b=t%403").one("main").text
+    assert browser.page("/compare").all("table") == []
+    assert browser.ask("GET", "/compare?a=t%409&b=t").status_code == 404
+    assert browser.ask("GET", "/compare?a=none&b=t").status_code == 404
+    assert Browser(api).log_in(token_of(OTHER)).ask("GET", place).status_code == 404
+    api.serve(api.app, redact=lambda place, value: "-" if place == "$.n" else value)
+    shown = Browser(api).log_in(token_of("default")).page(place).one("main").text
+    assert "42" not in shown
+    assert "43" not in shown
+
+
+def test_schedules_have_their_next_ticks(api: Api, browser: Browser) -> None:
+    """Fails if a tick is missing, or another tenant learns when the schedules ran."""
+    assert "No schedules" in browser.page("/schedules").one("main").text
+    graph = build("timed")
+    graph.schedule(timedelta(hours=6), name=BAD, input={"n": 1, "log": []})
+    graph.schedule(timedelta(minutes=1), name="often", input={"n": 1, "log": []})
+    api.serve(graph.compile(store=api.app.store))
+    response = browser.ask("GET", "/schedules")
+    assert response.text.replace("\n", "").isprintable()
+    found = browser.page("/schedules")
+    assert found.texts("th")[-2:] == ["<script>\\x1b[1m\\u202e", "often"]
+    assert len(found.all("circle", r="5")) == 4
+    assert "every 60 s" in found.texts("td")
+    other = Browser(api).log_in(token_of(OTHER)).page("/schedules")
+    assert "often" not in other.one("main").text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.1224, "122 ms"),
+        (8.74, "8.7 s"),
+        (41, "41 s"),
+        (108, "1 min 48 s"),
+        (720.9, "12 min"),
+        (7380, "2 h 3 min"),
+        (3 * 86400, "3 d"),
+        (26 * 3600, "1 d 2 h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_times_are_said_from_now() -> None:
+    assert ago("2026-11-17T11:30:02Z", 1794915002 + 22 * 60) == "22 min ago"
+    assert ago("2026-11-17T11:30:02Z", 1794915002 - 90) == "in 1 min 30 s"
+
+
+def test_tree_reads_the_first_items_and_escapes_all() -> None:
+    """Fails if a list of a million is read, a text is not escaped, or a change is not marked."""
+    given = {"rows": list(range(1_000_000)), BAD: {BAD: [BAD]}, "n": 2}
+    tree = json_tree(
+        [(name, value, f"$.{name}") for name, value in given.items()],
+        20_000,
+        was={"$.n": "was 1"},
+        more="/v1",
+    )
+    assert "999,992 more" in tree.html
+    assert '<li class="new"><span class="k">n</span>' in tree.html
+    assert "<script>" not in tree.html
+    assert tree.html.isprintable()
+    small = json_tree([("text", "<" * 50_000, "$.text"), ("n", 1, "$.n")], 1000)
+    assert small.is_cut
+    assert small.size < 12_000
+
+
+def test_chart_adds_up_and_leaves_out_empty_parts() -> None:
+    counts = [(1, 1), (0, 1), *[(0, 0)] * 7, (1, 0)]
+    stacks = [Stack("2026-11-17T11:30:00.000000Z", *both) for both in counts]
+    chart = stacked(stacks, 92, ("completed", "failed"))
+    assert (chart.lower, chart.upper, len(chart.bars), chart.most) == (2, 2, 3, 4)
+    assert chart.bars[0].said == "11:30: 1 completed, 1 failed"
+    assert chart.marks[0][1] == "11:30"
