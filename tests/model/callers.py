@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from inspect import signature
 from random import Random
 from typing import Any, cast
+
+import psycopg
 
 from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
 from milecastle.app.runs.calls import IfBusy
@@ -41,11 +44,17 @@ class Input:
 
 
 class Plan:
-    """A call that is to be made: what the history notes, and what is done."""
+    """A call that is to be made: what the history notes, and what is done.
 
-    def __init__(self, call: Call, act: Callable[..., Any]) -> None:
+    ``in_transaction``: it brings its own connection, so it cannot be given another.
+    """
+
+    def __init__(
+        self, call: Call, act: Callable[..., Any], *, in_transaction: bool = False
+    ) -> None:
         self.call = call
         self.act = act
+        self.in_transaction = in_transaction
 
 
 def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
@@ -106,9 +115,7 @@ def in_transaction(plan: Plan, connect: Callable[[], Any], *, commits: bool) -> 
                     connection.commit()
                 else:
                     connection.rollback()
-        except MilecastleError:
-            raise
-        except Exception as error:  # of the driver
+        except (sqlite3.Error, psycopg.Error) as error:
             raise Unavailable(f"the transaction ended with {type(error).__name__}") from error
         if not commits:
             raise InvalidRequest("it was rolled back on purpose")
@@ -116,7 +123,7 @@ def in_transaction(plan: Plan, connect: Callable[[], Any], *, commits: bool) -> 
 
     if plan.call.verb == "submit":
         plan.call.mode = f"{'committed' if commits else 'rolled back'} {plan.call.mode}"
-    return Plan(plan.call, act)
+    return Plan(plan.call, act, in_transaction=True)
 
 
 def discard(key: ThreadKey, name: str, number: int) -> Plan:

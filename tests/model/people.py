@@ -277,4 +277,4 @@ class People:
             again = Call(
                 call.verb, call.key, call.op, call.mode, call.keyed, configured=call.configured
             )
-            self.unsure.append(Plan(again, plan.act))
+            self.unsure.append(Plan(again, plan.act, in_transaction=plan.in_transaction))

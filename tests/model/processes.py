@@ -578,6 +578,7 @@ class _Course:
 
     def _perhaps_in_transaction(self, plan: Plan) -> Plan:
         is_possible = plan.call.verb == "send" or plan.call.mode == "reject"
+        is_possible = is_possible and not plan.in_transaction
         if self.kind == "shards" or not is_possible or self.random.random() < 0.5:
             return plan
         commits = self.random.random() < 0.7
