@@ -109,7 +109,8 @@ def _logger() -> Logger:
 class EmittedQueue:
     """Events a reader has not taken yet. ``wake`` is called from any thread on news.
 
-    ``is_hinted``: the thread's log or its stored values have changed.
+    ``is_hinted``: the thread's log or its stored values have changed. ``is_open``: values came, and
+    no hint since; publishers give one when a run stops, behind its values.
     """
 
     def __init__(self, key: ThreadKey, codec: LogCodec, wake: Callable[[], None]) -> None:
@@ -120,8 +121,10 @@ class EmittedQueue:
         self._dropped: bytes | None = None
         self._seen: dict[str, int] = {}
         self.is_hinted = False
+        self.is_open = False
 
     def put(self, payload: bytes) -> None:
+        self.is_open = bool(payload)
         if not payload:
             self.is_hinted = True
             self._wake()

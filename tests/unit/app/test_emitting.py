@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from threading import Thread
+from time import sleep
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from milecastle import Event, ThreadKey
+from milecastle import END, START, Event, StateGraph, ThreadKey, append
 from milecastle.app import emitting
 from milecastle.app.emitting import EmittedQueue, Publisher, feed_of
 from milecastle.app.encryption.keyring import Keyring
@@ -20,6 +22,14 @@ from milecastle.stores.memory import MemoryStore
 
 KEY = ThreadKey("default", "t")
 CODEC = LogCodec(ValueCodec(TypeRegistry.for_annotations([])))
+
+
+class Trip(TypedDict):
+    log: Annotated[list[str], append]
+
+
+def went(state: Trip) -> dict[str, Any]:
+    return {"log": ["gone"]}
 
 
 class Wire:
@@ -151,3 +161,26 @@ def test_a_store_without_a_feed_has_one_in_this_process() -> None:
     ends[1]()
     feed.publish(KEY, b"d")
     assert heard == [(0, b"a"), (1, b"a"), (1, b"c")]
+
+
+def test_a_reader_waits_for_values_that_come_late_until_the_run_is_said_to_have_stopped() -> None:
+    """Fails if a stopped thread gets the same short moment whether or not the hint came."""
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("go", went).add_edges(START, "go", END)
+    app = graph.compile(store=MemoryStore())
+    app.invoke({"log": []}, "t")
+    feed, (first, *others) = feed_of(app.store), published(*range(4))
+    reader = iter(app.follow("t", emitted=True))
+    found: list[Event[Trip]] = [next(reader)]
+
+    def later() -> None:
+        feed.publish(KEY, first)
+        sleep(1.0)  # a starved process
+        for payload in (*others, b""):
+            feed.publish(KEY, payload)
+
+    sender = Thread(target=later)
+    sender.start()
+    found += reader
+    sender.join()
+    assert [event.update for event in found if event.type == "emit"] == list(range(4))

@@ -39,7 +39,9 @@ _SHOWN = 50
 """How many checkpoints a notebook shows."""
 
 _ON_THE_WAY = 0.3
-"""For how many seconds after the last one a stopped thread may have emitted values to come."""
+_ON_THE_WAY_AT_MOST = 5.0
+"""For how many seconds after the last one a stopped thread may have emitted values to come: after
+the hint that its run stopped, and without one."""
 
 
 def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
@@ -351,7 +353,8 @@ class _Follower:
             self.is_over = True
         else:
             self._rested = self._rested or monotonic()
-            until = max(self._rested, self._heard) + _ON_THE_WAY
+            late = _ON_THE_WAY_AT_MOST if self._mailbox.is_open else _ON_THE_WAY
+            until = max(self._rested, self._heard) + late
             self.is_over = monotonic() >= until
             self._next_look = monotonic() + self._poll if self.is_over else until
         return found
