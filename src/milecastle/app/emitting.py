@@ -109,8 +109,9 @@ def _logger() -> Logger:
 class EmittedQueue:
     """Events a reader has not taken yet. ``wake`` is called from any thread on news.
 
-    ``is_hinted``: the thread's log or its stored values have changed. ``is_open``: values came, and
-    no hint since; publishers give one when a run stops, behind its values.
+    ``is_hinted``: the thread's log or its stored values have changed. ``hints`` counts how often;
+    publishers give one when a run stops, behind its values. ``is_open``: values came, and no hint
+    since.
     """
 
     def __init__(self, key: ThreadKey, codec: LogCodec, wake: Callable[[], None]) -> None:
@@ -121,11 +122,13 @@ class EmittedQueue:
         self._dropped: bytes | None = None
         self._seen: dict[str, int] = {}
         self.is_hinted = False
+        self.hints = 0
         self.is_open = False
 
     def put(self, payload: bytes) -> None:
         self.is_open = bool(payload)
         if not payload:
+            self.hints += 1
             self.is_hinted = True
             self._wake()
             return

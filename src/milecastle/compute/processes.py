@@ -243,9 +243,17 @@ class ProcessPool:
         return process, ours
 
     def _kill_later(self, child: _Child, remote: RemoteTask) -> None:
-        timer = Timer(GRACE, self._kill_overdue, (child, remote))
+        self._after(GRACE, self._kill_overdue, child, remote)
+
+    def _after(self, seconds: float, call: Callable[..., None], *arguments: object) -> None:
+        timer = Timer(seconds, call, arguments)
         timer.daemon = True
         timer.start()
+
+    def _start_again(self) -> None:
+        """The pause after a process that could not start is over."""
+        with self._lock:
+            self._spread()
 
     # ---- the threads of processes
 
@@ -326,7 +334,9 @@ class ProcessPool:
                 lost = [remote for remote in tasks if remote is child.tasks[0]]
                 self._waiting.extendleft(reversed(tasks[len(lost) :]))
             elif any(other.ready for other in self._children):
-                self._more_at = monotonic() + min(_LONGEST_PAUSE, 0.1 * 2**self._stillborn)
+                pause = min(_LONGEST_PAUSE, 0.1 * 2**self._stillborn)
+                self._more_at = monotonic() + pause
+                self._after(pause, self._start_again)
                 lost = []
             elif not self._gives_up(child.process):
                 lost = []

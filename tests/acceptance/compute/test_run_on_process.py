@@ -284,7 +284,12 @@ def test_stopped_process_does_not_stop_the_others(tmp_path: Path) -> None:
         return threads.submit(app_on(pool, graph).invoke, given, "t")
 
     with ThreadPoolExecutor(4) as threads, closing(pool):
-        run(graphs.squares, {"numbers": [*range(100)]}).result(60)  # short: some are queued ahead
+
+        def both_are_ready() -> bool:  # and have had short tasks: some are queued ahead
+            parts = run(graphs.squares, {"numbers": [*range(100)]}).result(60).state["parts"]
+            return len({part.pid for part in parts}) == 2
+
+        wait_for(both_are_ready)
         first = run(graphs.stopping, {})
         wait_for(lambda: lines(tmp_path, "stopped") == 1)
         stopped = int((tmp_path / "stopped").read_text())

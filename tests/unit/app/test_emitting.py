@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from functools import partial
-from threading import Thread
+from functools import cached_property, partial
+from threading import Thread, Timer
 from time import sleep
 from typing import Annotated, Any, TypedDict
 
@@ -18,6 +19,7 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
+from milecastle.fleet.worker import Worker
 from milecastle.stores.memory import MemoryStore
 
 KEY = ThreadKey("default", "t")
@@ -184,3 +186,38 @@ def test_a_reader_waits_for_values_that_come_late_until_the_run_is_said_to_have_
     found += reader
     sender.join()
     assert [event.update for event in found if event.type == "emit"] == list(range(4))
+
+
+class SlowFeed:
+    """Carries payloads in their order, each a second late."""
+
+    def __init__(self) -> None:
+        self._inner = feed_of(MemoryStore())
+        self.subscribe = self._inner.subscribe
+        self.subscribe_soon = self._inner.subscribe_soon
+
+    def publish(self, key: ThreadKey, payload: bytes) -> None:
+        Timer(1.0, self._inner.publish, (key, payload)).start()
+
+
+class SlowStore(MemoryStore):
+    """A store whose feed is slow."""
+
+    @cached_property
+    def feed(self) -> SlowFeed:
+        return SlowFeed()
+
+
+def test_a_reader_that_saw_the_run_waits_for_the_hint_that_it_stopped() -> None:
+    """Seen to fail: the reader was over before a starved process had sent the first value."""
+    store = SlowStore()
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("go", went).add_edges(START, "go", END)
+    app = graph.compile(store=store)
+    app.submit({"log": []}, "t")
+    reader = iter(app.follow("t", emitted=True, poll=0.05))
+    found: list[Event[Trip]] = [next(reader)]
+    asyncio.run(Worker([app]).run_until_idle())
+    store.feed.publish(KEY, published("late")[0])
+    found += reader
+    assert [event.update for event in found if event.type == "emit"] == ["late"]

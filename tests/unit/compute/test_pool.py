@@ -334,6 +334,28 @@ def test_a_process_that_cannot_start_is_replaced_later(
         assert [type(one) for one in started[:3]] == [ThreadProcess, Stillborn, ThreadProcess]
 
 
+def test_tasks_do_not_wait_for_a_busy_process_after_another_could_not_start(
+    invoke: Invoke, this: Round
+) -> None:
+    """Seen to fail: nothing looked again when the pause was over, and the only process was busy."""
+    kinds: Iterator[Callable[[connection.Connection], processes.Process]]
+    kinds = iter([ThreadProcess, Stillborn])
+
+    def start(pipe: connection.Connection) -> processes.Process:
+        return next(kinds, ThreadProcess)(pipe)
+
+    def follow() -> None:
+        assert wait_until(lambda: len(this.runs) == 4)
+        this.gate.set()
+
+    with pool_of(start=start) as (pool, started):
+        threading.Thread(target=follow, daemon=True).start()
+        began = time.monotonic()
+        invoke(app_on(pool, gated), {"numbers": [*range(4)], "folder": this.name}, "t")
+        assert time.monotonic() - began < 25, "it waited for the task at the gate"
+        assert [type(one) for one in started] == [ThreadProcess, Stillborn, ThreadProcess]
+
+
 def test_a_dead_process_is_noticed_while_another_holds_its_pipe(invoke: Invoke) -> None:
     """Failed: a process that it had forked held the pipe open, and the run waited for that."""
     held: list[int] = []

@@ -39,7 +39,7 @@ _SHOWN = 50
 """How many checkpoints a notebook shows."""
 
 _ON_THE_WAY = 0.3
-_ON_THE_WAY_AT_MOST = 5.0
+_ON_THE_WAY_AT_MOST = 2.0
 """For how many seconds after the last one a stopped thread may have emitted values to come: after
 the hint that its run stopped, and without one."""
 
@@ -307,6 +307,7 @@ class _Follower:
         self._codec: LogCodec | None = None
         self._mailbox: EmittedQueue | None = None
         self._heard = 0.0
+        self._hints = -1
         self._rested: float | None = None
         self._seen: str | None = None
         self._renames: dict[str, Renames] = {}
@@ -336,24 +337,28 @@ class _Follower:
         return max(0.0, self._next_look - monotonic())
 
     def look(self) -> list[Event]:
-        store, key = self._threads.store, self._key
+        store, key, mailbox = self._threads.store, self._key, self._mailbox
+        hints = mailbox.hints if mailbox else 0
         info = store.thread(key)  # before the log: what is appended in between is found there
         info = info and claimed(info)
         newest = store.head(key)
         self.is_gone |= newest is None or self._is_of_another_log(newest)
         found = self._page() if newest is not None and newest.seq > self._after else []
-        if not found and self._mailbox is not None and newest and newest.seq == self._after:
+        if not found and mailbox is not None and newest and newest.seq == self._after:
             found = self._emissions(newest)
         is_at_rest = info is None or info.status not in ("queued", "running") or self.is_gone
         self._next_look = monotonic() + (0.0 if found else self._poll)
         self.is_over = False
+        if not is_at_rest:
+            self._hints = hints  # the next hint says that its run has stopped
         if not is_at_rest or found:
             self._rested = None
-        elif self._mailbox is None:
+        elif mailbox is None:
             self.is_over = True
         else:
             self._rested = self._rested or monotonic()
-            late = _ON_THE_WAY_AT_MOST if self._mailbox.is_open else _ON_THE_WAY
+            is_hint_due = store.feed is not None and mailbox.hints == self._hints
+            late = _ON_THE_WAY_AT_MOST if is_hint_due or mailbox.is_open else _ON_THE_WAY
             until = max(self._rested, self._heard) + late
             self.is_over = monotonic() >= until
             self._next_look = monotonic() + self._poll if self.is_over else until
