@@ -211,7 +211,10 @@ class Served:
             found[:] = [self.client.get(f"/v1/threads/{thread}").json()]
             return found[0]["status"] in wanted
 
-        wait_until(has_come, LIMIT)
+        try:
+            wait_until(has_come, LIMIT)
+        except AssertionError:
+            raise AssertionError(f"it did not happen in time: {found[0]}") from None
         return found[0]
 
 
