@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import cached_property, partial
+from functools import partial
 from threading import Thread, Timer
 from time import sleep
 from typing import Annotated, Any, TypedDict
@@ -203,9 +203,13 @@ class SlowFeed:
 class SlowStore(MemoryStore):
     """A store whose feed is slow."""
 
-    @cached_property
+    def __init__(self) -> None:
+        super().__init__()
+        self._slow = SlowFeed()
+
+    @property
     def feed(self) -> SlowFeed:
-        return SlowFeed()
+        return self._slow
 
 
 def test_a_reader_that_saw_the_run_waits_for_the_hint_that_it_stopped() -> None:

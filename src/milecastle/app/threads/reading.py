@@ -308,6 +308,7 @@ class _Follower:
         self._mailbox: EmittedQueue | None = None
         self._heard = 0.0
         self._hints = -1
+        self._waits_for_hint = False
         self._rested: float | None = None
         self._seen: str | None = None
         self._renames: dict[str, Renames] = {}
@@ -358,6 +359,9 @@ class _Follower:
         else:
             self._rested = self._rested or monotonic()
             is_hint_due = store.feed is not None and mailbox.hints == self._hints
+            if self._waits_for_hint and not is_hint_due:
+                self._heard = monotonic()  # the hint came: late values get their moment from here
+            self._waits_for_hint = is_hint_due
             late = _ON_THE_WAY_AT_MOST if is_hint_due or mailbox.is_open else _ON_THE_WAY
             until = max(self._rested, self._heard) + late
             self.is_over = monotonic() >= until
