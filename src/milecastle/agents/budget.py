@@ -61,7 +61,7 @@ class Allowance(msgspec.Struct, frozen=True):
         return tokens and (self.usd is None or (self.usd > 0 and self.usd >= self.reserve_usd))
 
     def lost(self, calls: int) -> dict[str, Any]:
-        """What so many lost calls count as."""
+        """Tokens that lost calls count as."""
         found = {"lost": self.reserve * calls, "usd": self.reserve_usd * calls}
         return {name: count for name, count in found.items() if count}
 
@@ -92,7 +92,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(budget: Budget | None, state: Mapping[str, Any]) -> Allowance:
-    """What a thread may still use: the smaller of its budget and its share, and what was granted.
+    """A thread's remaining allowance: the smaller of its budget and its share, plus grants.
 
     A subagent's share is a part of what its parent may still use.
     """

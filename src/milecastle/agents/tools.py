@@ -47,7 +47,7 @@ class Tool(msgspec.Struct, frozen=True):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What a model is told of the tool."""
+        """The tool as a model sees it."""
         return {"name": self.name, "description": self.description, "schema": self.schema}
 
 

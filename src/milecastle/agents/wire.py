@@ -118,6 +118,6 @@ def _texts(content: Any) -> list[dict[str, Any]]:
 
 
 def from_provider(message: ChatMessage, name: str) -> Any:
-    """What a model of this provider kept in its message; ``None`` for any other's."""
+    """This provider's own part of a message; ``None`` for other providers."""
     kept: Mapping[str, Any] = message.get("provider") or {}
     return kept.get("message") if kept.get("name") == name else None

@@ -400,7 +400,7 @@ def new_id() -> str:
 
 
 def changed(name: str) -> bool:
-    """Whether the flow came here first with code that has this change.
+    """Return true if the flow first came here with code that has this change.
 
     ``if changed("survey"): survey(order)`` guards new calls: flows that passed here before the
     change do not make them, all others do.

@@ -67,7 +67,7 @@ def shown(kind: str, name: str) -> str:
 
 
 class CallLog:
-    """What a flow's run has recorded, and its next entries."""
+    """Recorded calls of a flow's run, and its next entries."""
 
     def __init__(
         self,

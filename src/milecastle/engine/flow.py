@@ -205,7 +205,7 @@ class FlowRun:
         return value
 
     def failed(self, branch: FlowBranch, error: BaseException) -> BaseException:
-        """How a part ended that raised: it may have left out recorded calls before."""
+        """The outcome of a part that raised: it may have left out recorded calls before."""
         if isinstance(error, Exception):
             try:
                 self.end_branch(branch)

@@ -164,14 +164,14 @@ class Received(msgspec.Struct, eq=False):
         self._kept.setdefault(task, []).extend(self._given.pop(task, (0, []))[1])
 
     def settle(self, task: str) -> list[int]:
-        """What a task received. Others may have what was kept for it and it did not receive."""
+        """Messages a task received. Others may receive those reserved for it that it left."""
         if task in self._reserved or self._kept.get(task):
             with self._lock:
                 self._release(task)
         return [message.number for message in self._given.get(task, (0, []))[1]]
 
     def recorded(self, task: str) -> list[int]:
-        """What a task has received that records: it must receive the same again."""
+        """Messages a recording task has received: it must receive the same again."""
         if not self.is_shared:
             return []
         return [message.number for message in self._given.get(task, (0, []))[1]]

@@ -170,7 +170,7 @@ def _pairs(rows: Sequence[int], values: Mapping[int, int]) -> list[int]:
 
 
 def _running(starts: Iterable[int], stops: Iterable[int], first: int, last: int) -> tuple[int, ...]:
-    """How many ran at once, on average over each of equal parts of the time.
+    """Tasks running at once, on average over each of equal parts of the time.
 
     The time spent until a moment is the sum over starts before it, less that over stops.
     """

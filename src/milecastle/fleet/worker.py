@@ -103,7 +103,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many threads it runs."""
+        """Number of threads it runs."""
         return len(self._segments.running)
 
     @property

@@ -1,4 +1,4 @@
-"""What requests contain, and the answers that the command line does not print.
+"""Request bodies, and responses the command line does not print.
 
 All other answers are the documents of ``views``, as ``--json`` prints them. Fields are only ever
 added to answers. A request with a field that is not listed is refused.
@@ -93,7 +93,7 @@ class DiffQuery(HttpDocument, frozen=True):
 
 
 class ThreadRunsQuery(HttpDocument, frozen=True):
-    """How many runs, newest first."""
+    """Number of runs, newest first."""
 
     limit: PageSize = 100
 
@@ -140,7 +140,7 @@ class EventsQuery(HttpDocument, frozen=True):
 
 
 class RunOptions(HttpDocument, frozen=True):
-    """What to do with a thread that is busy, or exists."""
+    """Policy for a thread that is busy, or exists."""
 
     if_busy: Literal["reject", "queue", "cancel"] = "reject"
     if_absent: bool = False
@@ -247,7 +247,7 @@ class BulkRequest(HttpDocument, frozen=True):
 
 
 class StartDocument(HttpDocument, frozen=True):
-    """What this server is, and where its description is."""
+    """This server, and the address of its description."""
 
     milecastle: str
     openapi: str

@@ -32,13 +32,13 @@ _PATIENCE: Final = 5.0
 
 @Endpoint("GET", "/healthz", None, answers={200: "text/plain"}, stores=False)
 async def health(request: ApiRequest) -> Response:
-    """Whether this process answers."""
+    """Liveness: this process answers."""
     return PlainTextResponse("ok\n")
 
 
 @Endpoint("GET", "/readyz", None, answers={200: "text/plain", 503: "text/plain"}, stores=False)
 async def readiness(request: ApiRequest) -> Response:
-    """Whether the store and the queue answer."""
+    """Readiness: the store and the queue answer."""
     service = request.service
     try:
         async with asyncio.timeout(_PATIENCE):

@@ -99,7 +99,7 @@ def item_input(
     node: str,
     index: int,
 ) -> Mapping[str, Any] | None:
-    """What a fan-out sent to an item of a node, at the checkpoint before its step, or ``None``.
+    """The input a fan-out sent to an item, at the checkpoint before its step, or ``None``.
 
     It is the update that the item sees applied to the state of that checkpoint.
     """

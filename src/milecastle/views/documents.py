@@ -1,4 +1,4 @@
-"""What ``--json`` prints: one document per verb, and nothing else on stdout.
+"""Output of ``--json``: one document per verb, alone on stdout.
 
 Fields are only ever added. Times are ISO 8601 in UTC, ids are whole, values of the state are JSON
 as ``values.plain`` makes it. ``docs/reference/command-line.md`` lists every field; a test compares
@@ -47,7 +47,7 @@ class ErrorDocument(Document, frozen=True):
 
 
 class ThreadFit(Document, frozen=True):
-    """Whether a thread would resume with the code as it is."""
+    """A thread's compatibility with the current code."""
 
     thread: str
     status: str
@@ -133,7 +133,7 @@ class TagDocument(Document, frozen=True):
 
 
 class PlanLine(Document, frozen=True):
-    """What would happen to a node, and why. ``restore`` are outputs that would be restored."""
+    """A planned node, with reasons. ``restore``: outputs that would be restored."""
 
     node: str
     action: Literal["reuse", "execute"]
@@ -293,7 +293,7 @@ class HistoryDocument(Document, frozen=True):
 
 
 class TaskLine(Document, frozen=True):
-    """How many tasks of a node the step that runs next has, and how many of them have ended."""
+    """Tasks of a node in the next step, and how many have ended."""
 
     node: str
     done: int
@@ -436,7 +436,7 @@ class Damage(Document, frozen=True):
 
     @classmethod
     def of(cls, thread: str | None, findings: Iterable[Finding]) -> list[Damage]:
-        """What was found wrong with a thread, as lines of a report."""
+        """Damage found in a thread, as lines of a report."""
         return [cls(thread, found.place, found.problem, found.code) for found in findings]
 
 
@@ -626,7 +626,7 @@ class LaneLine(Document, frozen=True):
 
 
 class LimitLine(Document, frozen=True):
-    """What workers may do with the threads of a graph and a tenant; empty names mean every one.
+    """Limit on the threads of a graph and a tenant; empty names mean all.
 
     ``rate`` is how many start within ``period`` seconds.
     """
@@ -747,7 +747,7 @@ class AnswerLine(Document, frozen=True):
 
 
 class ReplayLine(Document, frozen=True):
-    """How the code as it is replays a thread: ``same``, ``continues`` or ``differs``.
+    """Outcome of replaying a thread on the current code: ``same``, ``continues`` or ``differs``.
 
     ``calls`` counts recorded calls of a flow, or evaluated steps of a graph.
     """

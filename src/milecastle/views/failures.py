@@ -225,7 +225,7 @@ def _group(store: Store, failed: Sequence[_Failed], shared: _Shared | None) -> F
 
 
 class _Shared:
-    """What runs have in common that completed ones have not."""
+    """Properties that failed runs share and completed ones lack."""
 
     def __init__(self, store: Store, tenant: str, graph: str | None) -> None:
         self._store = store

@@ -37,7 +37,7 @@ class ItemLine(Document, frozen=True):
 
 
 class WidthLine(Document, frozen=True):
-    """How many attempts took from ``start`` to ``stop`` microseconds; the last also longer ones."""
+    """Attempts that took ``start`` to ``stop`` microseconds; the last bar has longer ones, too."""
 
     start: int
     stop: int

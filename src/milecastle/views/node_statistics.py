@@ -1,4 +1,4 @@
-"""How long nodes take and how often they fail, over the newest runs; remembered for a minute."""
+"""Durations and failure rates of nodes, over the newest runs; cached for a minute."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class TimelineDocument(Document, frozen=True):
 
 
 class TimelineData(msgspec.Struct, frozen=True, kw_only=True):
-    """What a timeline is drawn from.
+    """Data of a timeline.
 
     ``entries`` are a page of the history, oldest first; ``runs`` and ``failures`` are of their
     runs, by id: without its failure, a run's cause names the node and the error. ``times`` are
@@ -184,7 +184,7 @@ def timeline_document(
 
 
 def worked_by_node(course: TimelineData) -> dict[str, int]:
-    """How long each node ran on the way to the selected checkpoint, in microseconds."""
+    """Running time of each node on the way to the selected checkpoint, in microseconds."""
     worked: Counter[str] = Counter()
     for node, bar in _all(course):
         if bar.kind in _BUSY and not _is_left(course, bar):
@@ -348,7 +348,7 @@ def _stairs(seq: int, node: str, times: StepTimes, tasks: Sequence[TaskTime]) ->
 
 
 def at_once(tasks: Sequence[TaskTime]) -> tuple[int, ...]:
-    """How many ran in the middle of each of equal parts of their time, at most 60 parts."""
+    """Tasks running in the middle of each of equal parts of their time, at most 60 parts."""
     first = min(one.start for one in tasks)
     length = max(one.start + one.took for one in tasks) - first
     middles = [first + length * (2 * part + 1) / (2 * _PARTS) for part in range(_PARTS)]
@@ -370,7 +370,7 @@ def _attempts(seq: int, node: str, times: StepTimes, tasks: Iterable[TaskTime]) 
 
 
 def _after(course: TimelineData, entry: Entry, following: Entry) -> Iterator[_Drawn]:
-    """What a thread waited for between two entries, and the end of a run without an entry."""
+    """Waits between two entries, and the end of a run without an entry."""
     start, stop = entry.created_at, following.created_at
     if entry.source in ("interrupt", "sleep"):
         kind: BarKind = "answer" if entry.source == "interrupt" else "sleep"

@@ -135,7 +135,7 @@ def _node_size(node: Any) -> int:
 
 @WebPage("GET", "/builds/{graph}/plan", "read", query=PlanQuery)
 def show_plan(request: ApiRequest) -> PageView:
-    """What a build would run and reuse, and why. It runs nothing."""
+    """The plan of a build, with reasons. It runs nothing."""
     mode: Mode = request.query.mode
     app = served(request)
     _workspace(app)

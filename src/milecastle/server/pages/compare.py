@@ -54,7 +54,7 @@ class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 @WebPage("GET", "/compare", "read", query=CompareQuery)
 def show_compare(request: ApiRequest) -> PageView:
-    """What is different between two checkpoints."""
+    """Differences between two checkpoints."""
     query: CompareQuery = request.query
     values: dict[str, Any] = {"query": query, "sides": (), "nodes": (), "changes": None}
     commands = ("diff", *of_tenant(request.tenant), "--", "A@SEQ", "B@SEQ")

@@ -61,7 +61,7 @@ def held_failures(service: Service, tenant: str) -> str:
     counts="failed",
 )
 def show_failures(request: ApiRequest) -> PageView:
-    """What has failed, in groups with one cause."""
+    """Failures, grouped by cause."""
     query: FailuresQuery = request.query
     service, graph = request.service, query.graph or None
     found = failures_document(

@@ -245,7 +245,7 @@ def _listed(line: InboxLine, question: QuestionLine) -> ListedQuestion:
 
 
 def _expects(fields: tuple[FormField, ...]) -> str:
-    """What kind of answer a question expects, in words."""
+    """The expected kind of answer, in words."""
     first, *others = fields
     if others or first.name:
         return f"form of {1 + len(others)} field{'s' if others else ''}"

@@ -55,7 +55,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 @WebPage("GET", OVERVIEW, "read", query=OverviewQuery, label="Overview")
 def show_overview(request: ApiRequest) -> PageView:
-    """What runs, what waits, what failed, and what to look at; or the steps to the first run."""
+    """Running, waiting and failed work, and problems to look at; or the steps to the first run."""
     query: OverviewQuery = request.query
     service, tenant = request.service, request.tenant
     store, graph = service.store, query.graph or None

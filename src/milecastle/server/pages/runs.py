@@ -163,7 +163,7 @@ def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
 
 @WebPage("GET", "/jobs/{job}", "read")
 def show_job(request: ApiRequest) -> PageView:
-    """How far a job is."""
+    """Progress of a job."""
     job = job_document(request)
     return PageView(
         template="job.html",

@@ -35,7 +35,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @WebPage("GET", "/schedules", "read", label="Schedules")
 def show_schedules(request: ApiRequest) -> PageView:
-    """What runs when, and what was missed."""
+    """Next and missed firings."""
     now = time.time_ns() // 1000
     rows = list(fitting(_rows(request, now), _size))
     return PageView(

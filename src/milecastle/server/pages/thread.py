@@ -252,7 +252,7 @@ def _failed(read: Reading) -> set[int]:
 
 
 def _totals(read: Reading) -> dict[str, str]:
-    """How long the thread worked and waited between the checkpoints that are drawn."""
+    """Time worked and waited between the checkpoints that are drawn."""
     totals: dict[str, int] = {}
     for one in read.intervals(read.drawn):
         kind = "worked" if one.kind == "running" else "ended" if one.kind == "ended" else "waited"
@@ -305,7 +305,7 @@ def _questions(
 
 
 def shown_tree(excerpts: Excerpts, value: Any, most: int) -> Tree:
-    """What a question shows, as a tree: the members of an object, or one value."""
+    """A question's shown value as a tree: the members of an object, or one value."""
     if isinstance(value, Mapping):
         members = [(str(name), member, "") for name, member in anything(value).items()]
         return excerpts.tree(members, most)

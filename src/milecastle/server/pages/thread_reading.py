@@ -1,4 +1,4 @@
-"""What a thread's page is made of: one checkpoint, its parent, and a page of the history.
+"""Data of a thread's page: one checkpoint, its parent, and a page of the history.
 
 The amount read does not grow with the thread.
 """
@@ -76,7 +76,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return intervals(entries, self.runs, self.info if is_newest else None, self.now)
 
     def course(self, path: Collection[int], working: Sequence[str] = ()) -> TimelineData:
-        """What the timeline is drawn from, with these checkpoints as the branch."""
+        """Data of the timeline, with these checkpoints as the branch."""
         failures = {self.entry.run_id: self.failure} if self.failure is not None else {}
         return TimelineData(
             entries=self.drawn,

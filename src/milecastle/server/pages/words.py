@@ -68,7 +68,7 @@ def rough(seconds: float) -> str:
 
 
 def ago(moment: str, now: float | None = None) -> str:
-    """How long ago a time was, or how long it is until then."""
+    """Time since then, or until then, in words."""
     seconds = (time.time() if now is None else now) - parsed(moment).timestamp()
     return f"{rough(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 

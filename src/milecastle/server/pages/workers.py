@@ -61,7 +61,7 @@ def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
 def _numbers(
     workers: Sequence[WorkerLine], lanes: Sequence[LaneLine]
 ) -> dict[str, int | float | list[LaneLine]]:
-    """What workers have in total, and a tenant's queue; ``unserved`` lanes have no worker."""
+    """Totals of workers, and a tenant's queue; ``unserved`` lanes have no worker."""
     silent = [line for line in workers if line.silent > line.silent_after]
     alive = [line for line in workers if line not in silent]
     return {
