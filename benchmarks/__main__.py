@@ -12,6 +12,7 @@ from benchmarks import (
     compute,
     cpu,
     fanout,
+    faults,
     fleet,
     flows,
     growth,
@@ -27,6 +28,8 @@ from benchmarks import (
     telemetry,
 )
 from benchmarks.alternating import PeerMissing
+from benchmarks.faults.injections import FAULTS
+from benchmarks.faults.world import RUNTIMES
 from benchmarks.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +46,7 @@ VERBS = {
     ),
     "growth": (growth.measure, "what a long thread takes on disk and to read, beside LangGraph"),
     "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
+    "faults": (faults.measure, "the same faults on Milecastle, LangGraph, DBOS and Temporal"),
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "compute": (compute.measure, "items of a map in processes, beside concurrent.futures"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
@@ -68,15 +72,29 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
             "--save", action="store_true", help=f"write {SAVED}/{name}.json, for charts"
         )
         verb.add_argument("--quick", action="store_true", help="fewer rounds, rougher figures")
+        if name == "faults":
+            verb.add_argument("--runtime", action="append", choices=RUNTIMES, help="only this one")
+            verb.add_argument("--fault", action="append", choices=FAULTS, help="only this one")
+            verb.add_argument("--times", type=int, default=0, help="faults in each cell")
     return parser.parse_args(arguments)
+
+
+def measured(chosen: argparse.Namespace) -> Report:
+    """Measure what was asked for."""
+    if chosen.verb == "faults":
+        runtimes, tried = chosen.runtime or (), chosen.fault or ()
+        return faults.measure(
+            quick=chosen.quick, runtimes=runtimes, faults=tried, times=chosen.times
+        )
+    measure, _ = VERBS[chosen.verb]
+    return measure(quick=chosen.quick)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     chosen = parse(arguments)
-    measure, _ = VERBS[chosen.verb]
     try:
-        report: Report = measure(quick=chosen.quick)
+        report = measured(chosen)
     except PeerMissing as missing:
         print(missing, file=sys.stderr)
         return 2
