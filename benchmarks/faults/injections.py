@@ -346,7 +346,7 @@ def _disturb(world: World, faults: int, seed: int, fault: Disturbance) -> Cell:
             moments.append(time.monotonic())
             worker = fault(world, worker)
             if _hits(world.lines(), moments[-1:]):
-                recovery.append(_recovered(world, moments[-1]))
+                recovery += _recovery(world, orders, moments[-1])
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             if worker.poll() is not None:
@@ -400,13 +400,17 @@ def _top_up(world: World, orders: list[str]) -> None:
             orders.append(order)
 
 
-def _recovered(world: World, moment: float) -> float:
-    """Seconds until the next effect."""
-    since = moment * 1e9
-    if not world.wait_for_line(lambda line: line["event"] == "effect" and line["time"] > since, 60):
-        return 60.0
-    after = (line["time"] for line in world.lines() if line["event"] == "effect")
-    return (min(at for at in after if at > since) - since) / 1e9
+def _recovery(world: World, orders: Sequence[str], moment: float) -> list[float]:
+    """Seconds until the next effect; nothing if every order had made its last."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        effects = (line["time"] for line in world.lines() if line["event"] == "effect")
+        if later := [at for at in effects if at > moment * 1e9]:
+            return [min(later) / 1e9 - moment]
+        if all(said.get("status") == "done" for said in world.statuses(orders).values()):
+            return []
+        time.sleep(0.02)
+    return [PATIENCE]
 
 
 def _cell(

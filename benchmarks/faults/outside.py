@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from select import select
 
 ITEMS = [f"item{number}" for number in range(8)]
 STEPS = ("reserve", "audit", "charge", "pack", "ship", "notify")
@@ -29,13 +30,17 @@ def note(event: str, order: str, kind: str, item: str = "") -> None:
 def call(order: str, kind: str, item: str = "") -> str:
     """Make a request: it travels, takes effect, and the answer travels back."""
     pause = float(os.environ.get("FAULTS_PAUSE", "0.04"))
+    is_held = os.environ.get("FAULTS_HOLD_AT") == kind
     note("began", order, kind, item)
-    time.sleep(
-        float(os.environ["FAULTS_HOLD"]) if os.environ.get("FAULTS_HOLD_AT") == kind else pause
-    )
+    wait(float(os.environ["FAULTS_HOLD"]) if is_held else pause)
     note("effect", order, kind, item)
-    time.sleep(pause)
+    wait(pause)
     return answer(order, kind, item)
+
+
+def wait(seconds: float) -> None:
+    """Sleep, by a call that a preloaded clock leaves alone."""
+    select([], [], [], seconds)
 
 
 def answer(order: str, kind: str, item: str = "") -> str:
