@@ -210,9 +210,9 @@ class ProcessPool:
     # ---- under the lock
 
     def _spread(self) -> None:
-        busy = sum(1 for child in self._children if child.tasks)
+        tasks = len(self._waiting) + sum(len(child.tasks) for child in self._children)
         most = self._most if monotonic() >= self._more_at else len(self._children)
-        wanted = min(most, busy + len(self._waiting))
+        wanted = min(most, tasks)
         while len(self._children) < wanted and not self._closed:
             self._add_child()
         while self._waiting:

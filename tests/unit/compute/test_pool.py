@@ -345,10 +345,11 @@ def test_tasks_do_not_wait_for_a_busy_process_after_another_could_not_start(
         return next(kinds, ThreadProcess)(pipe)
 
     def follow() -> None:
-        assert wait_until(lambda: len(this.runs) == 4)
+        wait_until(lambda: len(this.runs) == 4)
         this.gate.set()
 
     with pool_of(start=start) as (pool, started):
+        invoke(app_on(pool, graphs.squares), {"numbers": [1]}, "a")  # one process is ready
         threading.Thread(target=follow, daemon=True).start()
         began = time.monotonic()
         invoke(app_on(pool, gated), {"numbers": [*range(4)], "folder": this.name}, "t")
