@@ -35,10 +35,16 @@ def test_the_demo_is_killed_and_resumes(tmp_path: Path) -> None:
     assert (second.returncode, second.stdout) == (0, "a fact about walls\n"), second.stderr
 
 
-def test_the_quickstart_runs_when_pasted_and_runs_again(tmp_path: Path) -> None:
-    """Seen to fail with the page as it was: the second run found no interrupt to print."""
+def test_the_quickstart_is_killed_while_it_pays_and_goes_on(tmp_path: Path) -> None:
+    """Fails if the second process asks again, looks the order up again, or does not pay."""
     block = next(block for block in blocks(read("README.md")) if block.info == "python")
     tmp_path.joinpath("demo.py").write_text(block.text, encoding="utf-8")
-    first, second = run(tmp_path), run(tmp_path)
-    assert first.stdout == "Publish? ['a fact about walls']\ncompleted True\n", first.stderr
-    assert second.stdout == "completed True\n", second.stderr
+    first = run(tmp_path)
+    assert first.stdout == "looking up 1041\ninterrupted \n", first.stderr
+    command = [sys.executable, "demo.py", "approve"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as paying:
+        assert paying.stdout is not None
+        assert paying.stdout.readline() == "paying 40\n"
+        paying.kill()
+    end = "completed I am sorry about the lamp: 40 paid back.\n"
+    assert [run(tmp_path).stdout for _ in range(2)] == [f"paying 40\n{end}", end]

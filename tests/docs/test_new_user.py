@@ -72,8 +72,8 @@ def test_from_an_empty_environment_to_a_resumed_crash(wheel: Path, tmp_path: Pat
     user.run("pip", "install", str(wheel))
     assert "is not repeated" in user.run("milecastle", "demo")
     found = [block for block in blocks(read("README.md")) if block.language == "python"]
-    user.paste("post.py", found[0].text)
-    assert user.run("python", "post.py").endswith("completed True\n")
+    user.paste("desk.py", found[0].text)
+    assert user.run("python", "desk.py").endswith("interrupted \n")
     user.paste("demo.py", demo())
     assert user.run("python", "demo.py", code=-signal.SIGKILL) == "researching\n"
     assert "lost" in user.run("milecastle", "ls")
@@ -92,5 +92,5 @@ def test_the_quickstart_is_accepted_by_the_command_line(
     monkeypatch.chdir(tmp_path)
     found = next(block for block in blocks(read("README.md")) if block.language == "python")
     desk = Desk(tmp_path)
-    desk.write("post.py", found.text)
-    assert "no problems" in desk.out("check", "post")
+    desk.write("desk.py", found.text)
+    assert "no problems" in desk.out("check", "desk")
