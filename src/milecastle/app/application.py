@@ -260,6 +260,7 @@ class App(Generic[S]):
         *,
         key: str | None = None,
         again: bool = False,
+        retry: bool = True,
         delay: float = 0.0,
         priority: int = 0,
         if_busy: IfBusy = "reject",
@@ -272,7 +273,8 @@ class App(Generic[S]):
         """Hand a run over to the workers and return: the input is committed, nothing is run here.
 
         Submitting again is safe, as calling ``invoke`` again is: the same input, or the same
-        ``key``, finds the run it started (``handle.reused``). ``delay`` is how many seconds workers
+        ``key``, finds the run it started (``handle.reused``), and retries it if it failed or was
+        cancelled, unless ``retry`` is false. ``delay`` is how many seconds workers
         wait before they start it; of one tenant's runs and graph that are due, they start those
         with the higher ``priority`` first (from -100 to 100). A thread with an unfinished run of
         another input is busy, and refused. With ``if_busy="queue"`` the input waits its turn
@@ -287,7 +289,9 @@ class App(Generic[S]):
         last. ``connection`` is one of the caller to the store's database, a psycopg or a sqlite3
         connection: the run is submitted in its transaction, and is there if that commits.
         """
-        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags, config)
+        call = submitted(
+            input, thread, key, again, if_busy, if_absent, instead_of, tags, config, retry
+        )
         if connection is not None:
             return self._runner.submit_within(connection, call, delay, priority)
         return self._runner.submit(call, delay, priority)
@@ -320,6 +324,7 @@ class App(Generic[S]):
         *,
         key: str | None = None,
         again: bool = False,
+        retry: bool = True,
         delay: float = 0.0,
         priority: int = 0,
         if_busy: IfBusy = "reject",
@@ -333,7 +338,9 @@ class App(Generic[S]):
 
         ``connection`` is used in another thread, which sqlite3 allows only if it was told so.
         """
-        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags, config)
+        call = submitted(
+            input, thread, key, again, if_busy, if_absent, instead_of, tags, config, retry
+        )
         if connection is not None:
             within = self._runner.submit_within
             return await self._runner.off_loop(within, connection, call, delay, priority)

@@ -79,7 +79,7 @@ class WholeStateQuery(HttpDocument, frozen=True):
 
 
 class HistoryQuery(HttpDocument, frozen=True):
-    """Checkpoints below the seq ``before``, newest first."""
+    """Checkpoints below the seq ``before``, newest first; it is ``next`` of the page before."""
 
     before: Annotated[int, msgspec.Meta(ge=1)] | None = None
     limit: PageSize = 100
@@ -93,8 +93,9 @@ class DiffQuery(HttpDocument, frozen=True):
 
 
 class ThreadRunsQuery(HttpDocument, frozen=True):
-    """Number of runs, newest first."""
+    """Runs, newest first. ``after`` is ``next`` of the page before, the id of its last run."""
 
+    after: str | None = None
     limit: PageSize = 100
 
 
@@ -127,6 +128,12 @@ class WaitQuery(HttpDocument, frozen=True):
     wait: Seconds = 0.0
 
 
+class CancelQuery(HttpDocument, frozen=True):
+    """``run_id`` is the only run that may be cancelled, if it still is the current one."""
+
+    run_id: str | None = None
+
+
 class DeleteQuery(HttpDocument, frozen=True):
     """``take_over`` deletes a thread also while a process runs it."""
 
@@ -140,10 +147,14 @@ class EventsQuery(HttpDocument, frozen=True):
 
 
 class RunOptions(HttpDocument, frozen=True):
-    """Policy for a thread that is busy, or exists."""
+    """Policy for a thread that is busy, or exists, and for a run that was started before.
+
+    Without ``retry`` a run of this input or key is found as it is, although it failed.
+    """
 
     if_busy: Literal["reject", "queue", "cancel"] = "reject"
     if_absent: bool = False
+    retry: bool = True
 
 
 @prepared
@@ -166,7 +177,7 @@ class RunRequest(HttpDocument, frozen=True):
 
 
 class AnswersRequest(HttpDocument, frozen=True):
-    """Answers by the ids of their questions.
+    """Answers by the ids of their questions, or ``answer`` to the only one that is open.
 
     ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
     ``config`` replaces the run's. The caller's name is stored with them, and ``reason`` and
@@ -174,7 +185,8 @@ class AnswersRequest(HttpDocument, frozen=True):
     question, an answer is refused if the question has changed since it was shown.
     """
 
-    answers: dict[str, Any]
+    answers: dict[str, Any] = {}
+    answer: Any = msgspec.UNSET
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     config: dict[str, Any] | None = None
     reason: str = ""

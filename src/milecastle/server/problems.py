@@ -67,6 +67,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.KeyNotFound: 409,
     errors.PlaintextRefused: 409,
     errors.NoObjects: 409,
+    errors.RequestRefused: 500,
 }
 """A client can fix 4xx: 409 by looking again at the thread, 400 and 422 by asking for something
 else. 500 is a run or data that is broken, 503 a store that does not answer."""
@@ -81,6 +82,7 @@ UNAUTHORIZED: Final = HttpProblem("MC601", "no valid token")
 FORBIDDEN: Final = HttpProblem("MC602", "the token does not have the scope")
 FOREIGN: Final = HttpProblem("MC603", "the Host or the Origin is not accepted")
 NOT_FOUND: Final = HttpProblem("MC604", "it does not exist")
+NO_THREAD: Final = HttpProblem(errors.ThreadNotFound.code, "there is no such thread")
 TOO_LARGE: Final = HttpProblem("MC605", "the request is too large")
 UNREADABLE: Final = HttpProblem("MC606", "the request cannot be read")
 TOO_MANY: Final = HttpProblem("MC607", "too many requests are open")

@@ -30,8 +30,8 @@ T = TypeVar("T")
 THREAD: Final = "/v1/threads/{thread}"
 _TWICE: Final = "a parameter is given twice"
 _OPTIONS: Final = (
-    "; options has if_busy and if_absent. A submitted run does not carry limits such as max_steps "
-    "and timeout: the worker uses those of the graph, which with_default_config() sets"
+    "; options has if_busy, if_absent and retry. A submitted run does not carry limits such as "
+    "max_steps and timeout: the worker uses those of the graph, which with_default_config() sets"
 )
 
 

@@ -45,6 +45,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     events.events,
     runs.list_runs_of_thread,
     runs.submit,
+    runs.result,
     runs.answer,
     runs.list_answers,
     runs.send,

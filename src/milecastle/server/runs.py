@@ -9,6 +9,7 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.app.results import Result
+from milecastle.app.runs.answering import UNANSWERED
 from milecastle.app.runs.submission import Handle
 from milecastle.app.threads.children import is_child
 from milecastle.app.threads.messages import unread_messages
@@ -79,6 +80,7 @@ def _submit(
         key,
         key=asked.key,
         again=asked.again,
+        retry=asked.options.retry,
         delay=asked.delay,
         priority=asked.priority,
         if_busy=asked.options.if_busy,
@@ -112,14 +114,21 @@ def _idempotency_key(request: ApiRequest, given: str | None) -> str | None:
 async def answer(request: ApiRequest) -> Reply:
     """Answer open questions of a thread, and let a worker resume it."""
     asked: AnswersRequest = request.body
-    if not asked.answers:
-        raise InvalidRequest("there is no answer in the body")
+    if bool(asked.answers) == (asked.answer is not msgspec.UNSET):
+        raise InvalidRequest("the body needs answers, by question, or one answer: not both")
     key = _idempotency_key(request, asked.key)
     if asked.shown is not None and len(asked.answers) > 1:
         raise InvalidRequest("shown is the digest of one question: send its answer alone")
     by = request.actor(asked.reason, asked.shown, asked.on_behalf_of)
-    handle = await answer_thread(request.service, request.key, asked.answers, by, key, asked.config)
-    return await _handed_over(request, handle)
+
+    def answer() -> Handle[Any]:
+        app = request.service.app_of(request.key)
+        one = UNANSWERED if asked.answer is msgspec.UNSET else asked.answer
+        return app.answer(
+            request.key, one, answers=asked.answers or None, key=key, by=by, config=asked.config
+        )
+
+    return await _handed_over(request, await request.off_loop(answer))
 
 
 async def answer_thread(
@@ -127,12 +136,11 @@ async def answer_thread(
     key: ThreadKey,
     answers: Mapping[str, Any],
     by: Actor,
-    answer_key: str | None = None,
     config: Any = None,
 ) -> Handle[Any]:
     def answer() -> Handle[Any]:
         app = service.app_of(key)
-        return app.answer(key, answers=answers, key=answer_key, by=by, config=config)
+        return app.answer(key, answers=answers, by=by, config=config)
 
     return await service.off_loop(answer)
 
@@ -152,7 +160,8 @@ def list_answers(request: ApiRequest) -> AuditDocument:
     found = [record for record in answers if record.seq > query.after]
     last = found[: query.limit][-1:]
     lines = tuple(answer_line(record) for record in found if record.seq <= last[0].seq)
-    return AuditDocument(tenant=key.tenant, thread=key.thread, answers=lines)
+    next = lines[-1].seq if len(lines) < len(found) else None
+    return AuditDocument(tenant=key.tenant, thread=key.thread, answers=lines, next=next)
 
 
 @Endpoint(
@@ -197,9 +206,10 @@ def list_messages(request: ApiRequest) -> MailboxDocument:
     """List the unread messages of a thread, oldest first."""
     service, key, query = request.service, request.key, request.query
     stored = service.app_of(key).runner.stored(key)
-    found = unread_messages(*stored, query.topic, after=query.after, limit=query.limit)
-    lines = tuple(map(message_line, found))
-    return MailboxDocument(tenant=key.tenant, thread=key.thread, messages=lines)
+    found = unread_messages(*stored, query.topic, after=query.after, limit=query.limit + 1)
+    lines = tuple(map(message_line, found[: query.limit]))
+    next = lines[-1].number if len(lines) < len(found) else None
+    return MailboxDocument(tenant=key.tenant, thread=key.thread, messages=lines, next=next)
 
 
 @Endpoint(
@@ -278,6 +288,25 @@ async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | Non
 
 @Endpoint(
     "GET",
+    f"{THREAD}/result",
+    "read",
+    query=WaitQuery,
+    answers={200: RunDocument, 202: SubmitDocument},
+    problems=(404, 409, 422, 500),
+)
+async def result(request: ApiRequest) -> Reply:
+    """Wait until the run of a thread stops, and show its result."""
+    return await _handed_over(request, await request.off_loop(_current, request))
+
+
+def _current(request: ApiRequest) -> Handle[Any]:
+    service, key = request.service, request.key
+    info, runner = service.line(key), service.app_of(key).runner
+    return Handle(key, info.run_id, info.status, True, runner)
+
+
+@Endpoint(
+    "GET",
     f"{THREAD}/runs",
     "read",
     query=ThreadRunsQuery,
@@ -286,10 +315,17 @@ async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | Non
 )
 def list_runs_of_thread(request: ApiRequest) -> RunsDocument:
     """List the runs of a thread, newest first."""
-    service, key = request.service, request.key
+    service, key, query = request.service, request.key, request.query
     service.line(key)
-    runs = service.store.runs(key, limit=request.query.limit)
-    return RunsDocument(tenant=key.tenant, runs=tuple(run_lines(service.store, runs)))
+    runs = list(service.store.runs(key, limit=None if query.after else query.limit + 1))
+    if query.after is not None:
+        ids = [run.run_id for run in runs]
+        if query.after not in ids:
+            raise InvalidRequest("after is not the id of a run of this thread")
+        runs = runs[ids.index(query.after) + 1 :]
+    shown = tuple(run_lines(service.store, runs[: query.limit]))
+    next = shown[-1].run_id if len(shown) < len(runs) else None
+    return RunsDocument(tenant=key.tenant, runs=shown, next=next)
 
 
 @Endpoint("GET", "/v1/runs", "read", query=RunsQuery, answers={200: RunsDocument})

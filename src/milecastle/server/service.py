@@ -24,7 +24,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Chain, Store
 from milecastle.server.broadcasts import Broadcasts
-from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.problems import NO_THREAD, NOT_FOUND, Refused
 from milecastle.server.redaction import Redact
 from milecastle.server.turns import THREADS, ServerThreads
 from milecastle.views.decoding import Decoded, decode
@@ -119,7 +119,7 @@ class Service:
         """A thread's index row; it must exist."""
         info = self.store.thread(key)
         if info is None:
-            raise Refused(NOT_FOUND, 404, "there is no such thread")
+            raise Refused(NO_THREAD, 404, "there is no such thread; submit a run to start it")
         return claimed(info)
 
     def _keyring(self, graph: str) -> Keyring | None:
@@ -175,8 +175,9 @@ class Service:
         seq = at if isinstance(at, int) or at is None else self._seq(key, at)
         found = None if seq is not None and seq < 1 else read(key, seq)
         if found is None:
-            what = "no such thread" if at is None else "no such checkpoint"
-            raise Refused(NOT_FOUND, 404, f"there is {what}")
+            if at is None:
+                raise Refused(NO_THREAD, 404, "there is no such thread")
+            raise Refused(NOT_FOUND, 404, "there is no such checkpoint")
         return found
 
     def _seq(self, key: ThreadKey, at: str) -> int:

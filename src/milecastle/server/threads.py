@@ -18,6 +18,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.server import limits
 from milecastle.server.documents import (
+    CancelQuery,
     DeleteQuery,
     DiffQuery,
     ForkRequest,
@@ -32,7 +33,7 @@ from milecastle.server.documents import (
     WholeStateQuery,
 )
 from milecastle.server.json_answers import json_answer
-from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.problems import NO_THREAD, NOT_FOUND, Refused
 from milecastle.server.redaction import after_hook
 from milecastle.server.request import THREAD, ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
@@ -128,7 +129,8 @@ def history(request: ApiRequest) -> HistoryDocument:
     service.line(key)
     entries = service.store.history(key, limit=query.limit, before=query.before)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
-    return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
+    next = lines[-1].seq if len(lines) == query.limit and lines[-1].parent_id else None
+    return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines, next=next)
 
 
 @Endpoint(
@@ -253,11 +255,16 @@ def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocume
 
 
 @Endpoint(
-    "POST", f"{THREAD}/cancel", "run", answers={200: CancelDocument}, problems=(404, 409, 500)
+    "POST",
+    f"{THREAD}/cancel",
+    "run",
+    query=CancelQuery,
+    answers={200: CancelDocument},
+    problems=(404, 409, 500),
 )
 async def cancel(request: ApiRequest) -> Reply:
     """Close the unfinished run of a thread."""
-    return Reply(await cancel_thread(request.service, request.key))
+    return Reply(await cancel_thread(request.service, request.key, request.query.run_id))
 
 
 async def cancel_thread(
@@ -287,5 +294,5 @@ async def delete_thread(
         return remove_thread(service.store, key, keyring, take_over=take_over)
 
     if not await service.off_loop(remove):
-        raise Refused(NOT_FOUND, 404, "there is no such thread")
+        raise Refused(NO_THREAD, 404, "there is no such thread: it was deleted")
     return DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=True)

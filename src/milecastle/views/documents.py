@@ -285,11 +285,12 @@ class WhyDocument(Document, frozen=True):
 
 
 class HistoryDocument(Document, frozen=True):
-    """``history``, newest first."""
+    """``history``, newest first. ``next`` is the ``before`` of the next page, if there is one."""
 
     tenant: str
     thread: str
     checkpoints: tuple[CheckpointLine, ...]
+    next: int | None = None
 
 
 class TaskLine(Document, frozen=True):
@@ -719,11 +720,15 @@ class MessageLine(Document, frozen=True):
 
 
 class MailboxDocument(Document, frozen=True):
-    """``mailbox``: the unread messages of a thread, oldest first."""
+    """``mailbox``: the unread messages of a thread, oldest first.
+
+    ``next`` is the ``after`` of the next page, if there is one.
+    """
 
     tenant: str
     thread: str
     messages: tuple[MessageLine, ...]
+    next: int | None = None
 
 
 class AnswerLine(Document, frozen=True):
@@ -768,11 +773,15 @@ class ReplayDocument(Document, frozen=True):
 
 
 class AuditDocument(Document, frozen=True):
-    """``audit``: the answers of a thread, oldest first."""
+    """``audit``: the answers of a thread, oldest first.
+
+    ``next`` is the ``after`` of the next page, if there is one.
+    """
 
     tenant: str
     thread: str
     answers: tuple[AnswerLine, ...]
+    next: int | None = None
 
 
 DOCUMENTS: dict[str, type[Document]] = {

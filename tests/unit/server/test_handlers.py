@@ -644,3 +644,49 @@ def test_a_run_an_answer_and_a_resume_have_configs(api: Api) -> None:
     api.serve(api.app)
     undeclared = api.ask("POST", "/v1/threads/v/runs", json=asked)
     assert undeclared.status_code == 400
+
+
+def test_every_list_says_where_its_next_page_begins(api: Api) -> None:
+    """Broken on purpose: ``next`` of each list was left out, and the pages ended after one."""
+    for number in range(3):
+        api.run("t", 42 if number == 2 else number)
+    for number in range(3):
+        api.ask("POST", "/v1/threads/t/messages", json={"value": number})
+    for path, lines, parameter in (
+        ("/v1/threads/t/history", "checkpoints", "before"),
+        ("/v1/threads/t/runs", "runs", "after"),
+        ("/v1/threads/t/messages", "messages", "after"),
+    ):
+        everything = api.ask("GET", path).json()
+        assert everything["next"] is None
+        page = api.ask("GET", f"{path}?limit=2").json()
+        found = list(page[lines])
+        while page["next"] is not None:
+            page = api.ask("GET", f"{path}?limit=2&{parameter}={page['next']}").json()
+            found += page[lines]
+        assert found == everything[lines]
+        assert len(found) > 2
+    assert api.ask("GET", "/v1/threads/t/runs?after=none").status_code == 400
+
+
+def test_result_of_a_thread_is_waited_for(api: Api) -> None:
+    api.ask("POST", "/v1/threads/t/runs", json=trip(42))
+    waiting = api.ask("GET", "/v1/threads/t/result")
+    assert (waiting.status_code, waiting.json()["status"]) == (202, "queued")
+    api.work()
+    stopped = api.ask("GET", "/v1/threads/t/result?wait=30")
+    assert (stopped.status_code, stopped.json()["status"]) == (200, "interrupted")
+    assert stopped.json()["run_id"] == waiting.json()["run_id"]
+
+
+def test_one_answer_needs_no_id_of_its_question(api: Api) -> None:
+    """Broken on purpose: both forms were accepted together, and one was ignored."""
+    api.run("t", 42)
+    for wrong in ({}, {"answer": True, "answers": {"x": True}}):
+        response = api.ask("POST", "/v1/threads/t/answers", json=wrong)
+        assert (response.status_code, response.json()["code"]) == (400, "MC302")
+    api.ask("POST", "/v1/threads/t/answers", json={"answer": True, "key": "k"})
+    api.work()
+    again = api.ask("POST", "/v1/threads/t/answers", json={"answer": True, "key": "k"})
+    assert again.json()["reused"] is True
+    assert api.app.state("t").status == "completed"

@@ -350,7 +350,7 @@ def test_questions_of_another_tenant_are_out_of_reach(
     other = Browser(api).log_in(token_of(OTHER))
     assert items(other.page("/inbox")) == []
     done = other.post("/inbox", {**fields, "value": "true"})
-    assert done.texts("td")[1] == "MC604"
+    assert done.texts("td")[1] == "MC306"
     assert app.state("a").status == "interrupted"
 
 

@@ -16,7 +16,7 @@ from tests.unit.server.calling import OTHER, Api, token_of, trip
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scope is not None]
 WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
 STORING = [endpoint for endpoint in GUARDED if endpoint.stores]
-WAITING = [endpoint for endpoint in ENDPOINTS if endpoint.query is WaitQuery]
+WAITING = [endpoint for endpoint in ENDPOINTS if endpoint.query is WaitQuery and endpoint.body]
 OF_THREADS = [endpoint for endpoint in GUARDED if "{thread}" in endpoint.path]
 
 BODIES: dict[str, Any] = {
@@ -108,7 +108,7 @@ def test_thread_of_another_tenant_does_not_exist(api: Api, endpoint: Endpoint) -
         assert response.json()["tenant"] == OTHER
         assert response.json()["reused"] is False
     else:
-        assert (response.status_code, response.json()["code"]) == (404, "MC604")
+        assert (response.status_code, response.json()["code"]) == (404, "MC306")
     assert api.app.state("t").id == before.id
 
 

@@ -255,7 +255,7 @@ def test_refused_threads_are_named_with_the_reason(api: Api, browser: Browser) -
     fields = {"confirmed": "yes", "thread": ["none", "done", "failed"]}
     done = browser.post("/bulk/retry", fields)
     cells = done.texts("td")
-    assert cells[1] == "MC604"
+    assert cells[1] == "MC306"
     assert cells[3].startswith("MC")
     assert cells[4:] == ["queued", ""]
     assert browser.ask("POST", "/bulk/retry", data={"csrf": browser.csrf}).status_code == 400
@@ -283,7 +283,7 @@ def test_threads_of_another_tenant_are_out_of_reach(api: Api) -> None:
     assert names(other.page("/threads?prefix=t")) == []
     for verb in ("retry", "cancel", "delete"):
         done = other.post(f"/bulk/{verb}", {"thread": "t", "confirmed": "yes"})
-        assert done.texts("td")[1] == "MC604"
+        assert done.texts("td")[1] == "MC306"
         assert f"--tenant={OTHER}" in done.commands()[0]
     assert api.app.state("t").id
 

@@ -40,7 +40,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     starts the thread, under a name of ``own_key``.
 
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
-    completed with this input. ``instead_of`` is the only discardable run. ``tags`` are
+    completed with this input. Without ``retries`` a run that is found is left as it is, although it
+    failed or was cancelled. ``instead_of`` is the only discardable run. ``tags`` are
     added to the thread by the commit starting the run. ``assignment`` says workers run the
     thread, and whether the caller is one of them. ``parent`` spawns it.
     """
@@ -59,6 +60,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     is_own: bool = False
     key: str | None = None
     again: bool = False
+    retries: bool = True
     if_exists: IfExists = "reject"
     instead_of: str | None = None
     tags: tuple[str, ...] = ()
@@ -161,6 +163,7 @@ def submitted(
     instead_of: str | None,
     tags: Iterable[str],
     config: Any,
+    retry: bool = True,
 ) -> Call:
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
@@ -169,6 +172,7 @@ def submitted(
         thread=thread,
         key=key,
         again=again,
+        retries=retry,
         if_exists="keep" if if_absent else if_busy,
         instead_of=instead_of,
         tags=read_tags(tags),

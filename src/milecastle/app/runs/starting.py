@@ -139,6 +139,10 @@ class Start(msgspec.Struct):
             over = bring_over(threads, key, chain)
             record = _with_answers_of(previous, _new_record(threads, key, digest))
             return self._plan(over, record, update=update, unless=unless, config=config)
+        is_over = previous.status in ("failed", "cancelled")
+        if not call.retries and not call.again and is_over and previous.input_digest == digest:
+            position = bring_over(threads, key, chain).position
+            return self._ended(position, previous.run_id, rest_at(position, previous.status))
         if call.if_exists == "queue" and (call.again or previous.input_digest != digest):
             raise _taken_meanwhile(key, entry)
         if call.queues and previous.input_digest == digest and is_served(threads.store, previous):
