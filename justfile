@@ -17,6 +17,7 @@ check:
     {{ python }} scripts/api_reference.py --check
     {{ python }} scripts/diagrams.py --check
     {{ python }} scripts/charts.py --check
+    {{ python }} scripts/typescript_types.py --check
     zizmor --offline --no-progress --quiet --persona pedantic .github/workflows
     if command -v actionlint; then actionlint; fi
 
@@ -42,6 +43,7 @@ docs:
     {{ python }} scripts/api_reference.py
     {{ python }} scripts/diagrams.py
     {{ python }} scripts/charts.py
+    {{ python }} scripts/typescript_types.py
 
 # the documentation site, into build/site/public (needs constraints/site.txt)
 site:
@@ -116,6 +118,7 @@ proof-server:
     MILECASTLE_READERS=1000 {{ long }} tests/process/test_server_streams.py
     MILECASTLE_SLOW_CLIENTS=10000 {{ long }} tests/acceptance/server/test_attacks.py
     MILECASTLE_FUZZ=1000 {{ long }} tests/acceptance/server/test_fuzzing.py
+    MILECASTLE_CLIENT_KILLS=100 {{ long }} tests/process/test_client_kills.py -m slow
 
 # shards move 1,000 times under load; movers, workers and databases are killed
 proof-shards:
@@ -159,7 +162,7 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
 # not Ray, which is too large, and not the agent libraries: they need newer versions of what other extras need
-lowest-extras := "--extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
+lowest-extras := "--extra client --extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
 agent-extras := "--extra anthropic --extra mcp --extra openai --extra openai-agents --extra pydantic-ai"
 

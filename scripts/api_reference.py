@@ -45,6 +45,7 @@ PUBLIC = (
     "milecastle.testing",
     "milecastle.builds",
     "milecastle.agents",
+    "milecastle.client",
     "milecastle.integrations.langgraph",
     "milecastle.server",
     "milecastle.integrations.opentelemetry",

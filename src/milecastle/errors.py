@@ -35,14 +35,15 @@
     |   |-- Unavailable            MC403  the store is unavailable
     |   |   `-- ShardMoved         MC406  the thread is not in the database that was asked
     |   `-- FormatTooNew           MC404  written by a newer version
-    `-- CodecError                 MC500  bytes that cannot be decoded
-        |-- UnserializableState    MC501  a value that cannot be stored
-        |-- UntrustedFile          MC502  a file that is not trusted
-        |-- NoObjects              MC507  the data is in object storage, which was not given
-        `-- EncryptionError        MC503  encrypted bytes that cannot be decrypted
-            |-- NoKeyring          MC504  the data is encrypted, but no keyring was given
-            |-- KeyNotFound        MC505  a key was not found
-            `-- PlaintextRefused   MC506  the data is not encrypted but must be
+    |-- CodecError                 MC500  bytes that cannot be decoded
+    |   |-- UnserializableState    MC501  a value that cannot be stored
+    |   |-- UntrustedFile          MC502  a file that is not trusted
+    |   |-- NoObjects              MC507  the data is in object storage, which was not given
+    |   `-- EncryptionError        MC503  encrypted bytes that cannot be decrypted
+    |       |-- NoKeyring          MC504  the data is encrypted, but no keyring was given
+    |       |-- KeyNotFound        MC505  a key was not found
+    |       `-- PlaintextRefused   MC506  the data is not encrypted but must be
+    `-- RequestRefused             MC600  a server refused a client's request
 
 Rules:
 
@@ -91,6 +92,7 @@ __all__ = [
     "Problem",
     "ProcessLost",
     "RecoveryError",
+    "RequestRefused",
     "ResumeRefused",
     "RoutingError",
     "RunCancelled",
@@ -750,3 +752,17 @@ class PlaintextRefused(EncryptionError):
     """The entry ``seq`` of ``thread`` is not encrypted, and the reader requires encryption."""
 
     code = "MC506"
+
+
+class RequestRefused(MilecastleError):
+    """A server refused a request of ``milecastle.client``, for a reason that no other error has.
+
+    ``status`` is the HTTP status, ``problem`` the server's own code (``MC602``), if it has one.
+    """
+
+    code = "MC600"
+
+    def __init__(self, message: str, *, status: int, problem: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = problem

@@ -18,6 +18,7 @@ import milecastle.agents.mcp
 import milecastle.agents.openai
 import milecastle.agents.pydantic_ai
 import milecastle.builds
+import milecastle.client
 import milecastle.integrations.langgraph
 import milecastle.integrations.openai_agents
 import milecastle.integrations.opentelemetry
@@ -267,6 +268,19 @@ EXPORTED: dict[str, list[str]] = {
         "closed",
         "tool",
     ],
+    "milecastle.client": [
+        "AskedQuestion",
+        "AsyncClient",
+        "CheckpointInfo",
+        "Client",
+        "ClientEvent",
+        "RunResult",
+        "SentMessage",
+        "SubmittedRun",
+        "ThreadSnapshot",
+        "ThreadSummary",
+        "WaitingThread",
+    ],
     "milecastle.agents.anthropic": ["chat"],
     "milecastle.agents.langchain": ["chat"],
     "milecastle.agents.mcp": ["mcp_tools"],
@@ -291,6 +305,7 @@ PUBLIC: list[ModuleType] = [
     milecastle.testing,
     milecastle.builds,
     milecastle.agents,
+    milecastle.client,
     milecastle.agents.anthropic,
     milecastle.agents.langchain,
     milecastle.agents.mcp,

@@ -29,6 +29,7 @@ _MODULES = {
 }
 """The packages of modules with another name."""
 _OF_OURS = {
+    "milecastle.client": "client",
     "milecastle.server": "serve",
     "milecastle.integrations.langgraph": "langgraph",
     "milecastle.integrations.opentelemetry": "otel",

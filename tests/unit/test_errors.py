@@ -41,6 +41,7 @@ from milecastle.errors import (
     Problem,
     ProcessLost,
     RecoveryError,
+    RequestRefused,
     ResumeRefused,
     RoutingError,
     RunCancelled,
@@ -151,6 +152,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         ResumeRefused("demo", ["one", "two"]),
         {"thread": "demo", "reasons": ("one", "two")},
         "thread 'demo' was not resumed: one; two",
+    ),
+    (
+        RequestRefused("no scope", status=403, problem="MC602"),
+        {"status": 403, "problem": "MC602"},
+        "no scope",
     ),
     (InvalidRequest("no such thread"), {}, "no such thread"),
     (

@@ -26,6 +26,7 @@ from milecastle.cli import reloading
 from milecastle.cli.main import cli
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.server import (
+    application,
     broadcasts,
     connections,
     event_stream,
@@ -40,6 +41,8 @@ ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = "tests.acceptance.server.graphs:graph"
 LIMIT = 60.0
 FEW_FILES = 200
+DIES_AT = "MILECASTLE_TEST_DIES_AT"
+"""The environment variable with how many POSTs a server handles that ``dies-answering``."""
 
 
 def impatient() -> None:
@@ -125,6 +128,21 @@ def pressed_at_the_start() -> None:
     setattr(subprocess, "Popen", start)  # noqa: B010
 
 
+def dies_answering() -> None:
+    """Dies when it has handled so many POSTs, before the last one is answered."""
+    honest, left = application.Application.answer, [int(os.environ[DIES_AT])]
+
+    async def answer(self: application.Application, endpoint: Any, http: Any, held: Any) -> Any:
+        response = await honest(self, endpoint, http, held)
+        if http.method == "POST":
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return response
+
+    setattr(application.Application, "answer", answer)  # noqa: B010
+
+
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
@@ -132,6 +150,7 @@ HOW: dict[str, Callable[[], None]] = {
     "brisk": brisk,
     "cramped": cramped,
     "trusting": trusting,
+    "dies-answering": dies_answering,
     "few-files": few_files,
     "drops-one": lambda: begins_elsewhere(1),
     "doubles-one": lambda: begins_elsewhere(-1),
