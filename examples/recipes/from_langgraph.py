@@ -69,9 +69,8 @@ def say(thread: str, text: str) -> None:
 
 def main() -> None:
     old.invoke({"log": ["hello"]}, {"configurable": {"thread_id": "waits"}})
-    done = {"configurable": {"thread_id": "done"}}
-    old.invoke({"log": ["hi"]}, done)
-    old.invoke(None, done)
+    for given in ({"log": ["hi"]}, None):
+        old.invoke(given, {"configurable": {"thread_id": "done"}})
     for thread in ("waits", "done"):
         say(thread, "and now?")
 
