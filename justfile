@@ -162,7 +162,7 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
 # not Ray, which is too large, and not the agent libraries: they need newer versions of what other extras need
-lowest-extras := "--extra client --extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
+lowest-extras := "--extra client --extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra oidc --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
 agent-extras := "--extra anthropic --extra mcp --extra openai --extra openai-agents --extra pydantic-ai"
 

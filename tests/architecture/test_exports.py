@@ -287,7 +287,7 @@ EXPORTED: dict[str, list[str]] = {
     "milecastle.agents.openai": ["chat"],
     "milecastle.agents.pydantic_ai": ["chat"],
     "milecastle.integrations.langgraph": ["MilecastleSaver"],
-    "milecastle.server": ["Identity", "Mountable", "asgi", "problem_for"],
+    "milecastle.server": ["Identity", "Mountable", "Oidc", "asgi", "problem_for"],
     "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
     "milecastle.integrations.pydantic_ai": ["MilecastleDurability"],
     "milecastle.integrations.openai_agents": [

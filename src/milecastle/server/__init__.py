@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
 from milecastle.server.identity import Identity
+from milecastle.server.oidc.settings import Oidc
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-__all__ = ["Identity", "Mountable", "asgi", "problem_for"]
+__all__ = ["Identity", "Mountable", "Oidc", "asgi", "problem_for"]
 
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -46,6 +47,13 @@ def require_mcp() -> None:
         raise InvalidRequest("this needs the extra mcp: pip install 'milecastle[mcp,serve]'")
 
 
+def require_oidc() -> None:
+    """Refuse to verify tokens of an issuer if packages of the extra are missing."""
+    require_extra()
+    if any(find_spec(name) is None for name in ("cryptography", "jwt")):
+        raise InvalidRequest("this needs the extra oidc: pip install 'milecastle[oidc,serve]'")
+
+
 def problem_for(error: Exception) -> Response:
     """The response to a request that raised, as this server answers it: for your own service.
 
@@ -72,6 +80,7 @@ def asgi(
     redact: Callable[[str, Any], Any] | None = None,
     identify: Callable[[Mapping[str, str]], Identity | None] | None = None,
     mcp: bool = False,
+    oidc: Oidc | None = None,
 ) -> Mountable:
     """The ASGI application serving these apps, which share one store.
 
@@ -93,10 +102,15 @@ def asgi(
     header it sets.
 
     With ``mcp`` the graphs are also tools of the Model Context Protocol, under ``/mcp``.
+
+    ``oidc`` names an OpenID Connect issuer: its bearer tokens are accepted, and people log in to
+    the pages there. Claims give the tenant, the scopes and the name.
     """
     require_extra()
     if mcp:
         require_mcp()
+    if oidc is not None:
+        require_oidc()
     from milecastle.server.application import assemble
 
     return assemble(
@@ -108,4 +122,5 @@ def asgi(
         redact=redact,
         identify=identify,
         mcp=mcp,
+        oidc=oidc,
     )

@@ -4,6 +4,8 @@ Rules:
 
 - A token is compared in constant time, with each token that there is, by its hash.
 - A file of tokens is looked at with each request: one that was taken out is refused from then on.
+- A token is refused from the moment it expires, and so are its sessions. Only who has the token or
+  such a session reads that it has expired: to others it is unknown.
 - A tenant is never named by a request: it is that of the token.
 - A token is sent as ``Authorization: Bearer``, or as ``X-Api-Key``, which only some clients can.
 - A scope includes no other: ``admin`` does not include ``run``.
@@ -12,6 +14,8 @@ Rules:
   does not have the token. It is signed by its token, so every server with the same tokens knows it,
   and it ends with the token, or after ``SESSION`` seconds. One that is logged out is refused by
   this process; nothing is stored, so others and the next one do not know of it.
+- With an issuer, its tokens are known too (``oidc``). A session of a person who logged in there is
+  signed by the client secret, and has the identity in itself.
 - With ``identify``, a proxy says who calls. A header a request has twice is not shown to it:
   one of the two may be the caller's.
 - The name in ``Host`` must be known, so a page cannot reach this server under a name it
@@ -28,8 +32,9 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import msgspec.structs
@@ -38,14 +43,20 @@ from starlette.requests import cookie_parser
 
 from milecastle.model.keys import refuse_reserved
 from milecastle.server.identity import Identity
-from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
-from milecastle.server.tokens import TokenFile, new_secret, refuse_weak
+from milecastle.server.problems import EXPIRED, FOREIGN, UNAUTHORIZED, Refused
+from milecastle.server.tokens import Token, TokenFile, new_secret, refuse_weak
+
+if TYPE_CHECKING:
+    from milecastle.server.oidc.issuer import Issuer, Session
+    from milecastle.server.oidc.signing_in import SigningIn
 
 _LINK: Final = ("navigate", "document")
 """Mode and destination of a request for a page of its own, as browsers say it."""
 
 SESSION: Final = 7 * 24 * 3600
 """For how many seconds a session lasts."""
+
+INVALID: Final = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 
 _HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(?::(\d{1,5}))?")
 
@@ -71,18 +82,31 @@ class Access:
         *,
         file: TokenFile | None = None,
         identify: Identify | None = None,
+        issuer: Issuer | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._by_proxy = identify
-        known = [*tokens, *([start] if start else [])]
-        for token, _ in known:
-            refuse_weak(token, "a token of the server")
+        known = [Token(*one) for one in (*tokens, *([start] if start else []))]
+        for token in known:
+            refuse_weak(token.text, "a token of the server")
         self._given = _hashed(known)
         self._file = file
         self._of_file = [] if file is None else _hashed(file.tokens)
         self._start = None if start is None else _hash(start[0])
+        self._issuer = issuer
+        self.signing_in: SigningIn | None = None
+        if issuer is not None and issuer.settings.has_pages:
+            from milecastle.server.oidc.signing_in import SigningIn
+
+            self.signing_in = SigningIn(issuer)
         self._clock = clock
         self._ended: dict[str, int] = {}
+
+    async def get_ready(self, headers: Headers) -> None:
+        """Fetch what ``identify`` may need of the issuer."""
+        given = credential(headers)
+        if self._issuer is not None and given.is_token:
+            await self._issuer.get_ready(given.text)
 
     def identify(self, headers: Headers) -> Identity:
         """The caller, as the proxy says, or by its bearer token or its cookie.
@@ -109,12 +133,14 @@ class Access:
     def caller(self, headers: Headers, identity: Identity) -> str:
         """Token name of an identified caller; it is not a secret."""
         given = credential(headers)
-        for known, _ in self._tokens if given.text else ():
+        for known in self._tokens if given.text else ():
             claim, _, signature = given.text.rpartition(".")
-            shown = known if given.is_token else _signature(known, claim).encode()
+            shown = known.key if given.is_token else _signature(known.key, claim).encode()
             proof = _hash(given.text) if given.is_token else signature.encode("utf-8", "replace")
             if hmac.compare_digest(shown, proof):
-                return known.hex()
+                return known.key.hex()
+        if self._issuer is not None and given.text:
+            return f"oidc {_hash(f'{identity.tenant}{chr(0)}{identity.name}').hex()}"
         return f"tenant {identity.tenant}"
 
     def may_start(self, token: str) -> bool:
@@ -124,47 +150,86 @@ class Access:
         """Open a session for a browser with this token.
 
         Raises:
-            Refused: the token is unknown.
+            Refused: the token is unknown, or has expired.
         """
         if self._of_token(token) is None:
             raise Refused(UNAUTHORIZED, 401, "this server does not know the token")
         claim = f"{int(self._clock()) + SESSION}.{new_secret()}"
         return f"{claim}.{_signature(_hash(token), claim)}"
 
+    def session_of(self, identity: Identity) -> str:
+        """Open a session for a person who has logged in at the issuer."""
+        if self._issuer is None:
+            raise Refused(UNAUTHORIZED, 401, "this server has no issuer")
+        return self._issuer.open_session(identity)
+
     def end_session(self, headers: Headers) -> None:
         given = credential(headers)
-        if given.is_token or self._of_session(given.text) is None:
+        if given.is_token:
             return
         now, claim = self._clock(), given.text.rpartition(".")[0]
+        if (person := self._person(given.text)) is not None:
+            until = person.until
+        elif self._signer_of(given.text) is not None:
+            until = _end_of(claim)
+        else:
+            return
         self._ended = {ended: until for ended, until in self._ended.items() if until > now}
-        self._ended[claim] = _end_of(claim)
+        self._ended[claim] = until
 
     @property
-    def _tokens(self) -> list[tuple[bytes, Identity]]:
+    def _tokens(self) -> list[_Known]:
         if self._file is not None and self._file.has_changed():
             self._of_file = _hashed(self._file.tokens)
         return self._given + self._of_file
 
     def _of_token(self, token: str) -> Identity | None:
         given, found = _hash(token), None
-        for known, identity in self._tokens:
-            if hmac.compare_digest(known, given):
-                found = identity
-        return found
+        for known in self._tokens:
+            if hmac.compare_digest(known.key, given):
+                found = known
+        if found is None:
+            return None if self._issuer is None else self._issuer.of_token(token)
+        return self._unexpired(found)
+
+    def _person(self, session: str) -> Session | None:
+        claim = session.rpartition(".")[0]
+        if self._issuer is None or claim in self._ended:
+            return None
+        return self._issuer.of_session(session)
 
     def _of_session(self, session: str) -> Identity | None:
+        if (person := self._person(session)) is not None:
+            return person.identity
+        found = self._signer_of(session)
+        return None if found is None else self._unexpired(found)
+
+    def _signer_of(self, session: str) -> _Known | None:
         claim, _, signature = session.rpartition(".")
         found = None
-        for known, identity in self._tokens:
-            if hmac.compare_digest(_hash(_signature(known, claim)), _hash(signature)):
-                found = identity
-        if found is None or claim in self._ended or _end_of(claim) <= self._clock():
-            return None
-        return found
+        for known in self._tokens:
+            if hmac.compare_digest(_hash(_signature(known.key, claim)), _hash(signature)):
+                found = known
+        is_over = found is None or claim in self._ended or _end_of(claim) <= self._clock()
+        return None if is_over else found
+
+    def _unexpired(self, known: _Known) -> Identity:
+        if known.expires is not None and known.expires.timestamp() <= self._clock():
+            when = known.expires.isoformat(sep=" ", timespec="seconds")
+            why = f"the token '{known.identity.name}' expired at {when}: get a new one"
+            raise Refused(EXPIRED, 401, why, INVALID)
+        return known.identity
 
 
-def _hashed(tokens: Iterable[tuple[str, Identity]]) -> list[tuple[bytes, Identity]]:
-    return [(_hash(token), _named(identity, _hash(token))) for token, identity in tokens]
+class _Known(msgspec.Struct, frozen=True):
+    key: bytes
+    identity: Identity
+    expires: datetime | None
+
+
+def _hashed(tokens: Iterable[Token]) -> list[_Known]:
+    hashed = ((one, _hash(one.text)) for one in tokens)
+    return [_Known(key, _named(one.identity, key), one.expires) for one, key in hashed]
 
 
 def _named(identity: Identity, key: bytes) -> Identity:

@@ -40,6 +40,7 @@ from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.json_answers import json_answer
 from milecastle.server.limits import JSON, read_body, refuse_large_headers, refuse_two_lengths
 from milecastle.server.mounting import mount_point, unmounted
+from milecastle.server.oidc.settings import Oidc
 from milecastle.server.pages.forms import FORM, decode_form
 from milecastle.server.pages.live import live_parts, wants_stream
 from milecastle.server.pages.rendering import Renderer, prefers_html
@@ -102,7 +103,9 @@ class Application:
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         has_builds = any(app.workspace is not None for app in service.apps.values())
         hidden = () if has_builds else ("Builds",)
-        self._renderer = Renderer(PAGES, frozenset(service.apps), hidden)
+        people = access.signing_in
+        issuer = "" if people is None else people.settings.issuer_host
+        self._renderer = Renderer(PAGES, frozenset(service.apps), hidden, issuer)
         paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
         lines: list[Endpoint | WebPage] = [*ENDPOINTS, *CHAT, *PAGES]
         for line in lines:
@@ -144,6 +147,7 @@ class Application:
 
     async def _speak_mcp(self, mcp: Mounted, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
+        await self.access.get_ready(headers)
         identity = self.access.identify(headers)
         with self.open_requests.one(self.access.caller(headers, identity)):
             await mcp(scope, receive, send)
@@ -210,6 +214,7 @@ class Application:
     ) -> ApiRequest:
         identity = _NOBODY
         if endpoint.scope is not None:
+            await self.access.get_ready(http.headers)
             identity = self.access.identify(http.headers)
             require_scope(identity, endpoint.scope)
             for scope in endpoint.also if isinstance(endpoint, Endpoint) else ():
@@ -298,15 +303,22 @@ def assemble(
     redact: Redact | None = None,
     identify: Identify | None = None,
     mcp: bool = False,
+    oidc: Oidc | None = None,
 ) -> Application:
-    if tokens is None and token is None and identify is None:
+    if tokens is None and token is None and identify is None and oidc is None:
         raise InvalidRequest(
-            "a server needs tokens=, a file, token= or identify=: nothing is public"
+            "a server needs tokens=, a file, token=, oidc= or identify=: nothing is public"
         )
     file = None if tokens is None else TokenFile(tokens)
     service = Service(apps, worker=worker, redact=redact)
     start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
-    access = Access((), start, file=file, identify=identify)
+    issuer = None
+    if oidc is not None:
+        from milecastle.server.oidc.issuer import Issuer
+
+        issuer = Issuer(oidc)
+        hosts = [*hosts, oidc.host] if oidc.host else hosts
+    access = Access((), start, file=file, identify=identify, issuer=issuer)
     mounted: Mounted | None = None
     if mcp:
         from milecastle.server.mcp.serving import McpPath

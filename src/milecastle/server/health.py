@@ -77,7 +77,7 @@ async def metrics(request: ApiRequest) -> Response:
     None,
     query=StartQuery,
     answers={200: StartDocument, 303: ""},
-    problems=(401,),
+    problems=(401, 503),
     stores=False,
 )
 async def start(request: ApiRequest) -> Reply | Response:
@@ -88,6 +88,7 @@ async def start(request: ApiRequest) -> Reply | Response:
     access, headers = request.access, request.http.headers
     token: str | None = request.query.token
     if token is None:
+        await access.get_ready(headers)
         access.identify(headers)
         if "text/html" in headers.get("accept", ""):
             return RedirectResponse(OVERVIEW, 303)

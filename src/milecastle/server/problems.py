@@ -86,6 +86,9 @@ NO_THREAD: Final = HttpProblem(errors.ThreadNotFound.code, "there is no such thr
 TOO_LARGE: Final = HttpProblem("MC605", "the request is too large")
 UNREADABLE: Final = HttpProblem("MC606", "the request cannot be read")
 TOO_MANY: Final = HttpProblem("MC607", "too many requests are open")
+EXPIRED: Final = HttpProblem("MC608", "the token has expired")
+NO_ISSUER: Final = HttpProblem("MC609", "the issuer does not answer")
+NOT_LOGGED_IN: Final = HttpProblem("MC610", "the login at the issuer failed")
 
 
 class Refused(Exception):

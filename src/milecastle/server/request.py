@@ -129,7 +129,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def all_problems(self) -> tuple[int, ...]:
         found = {400, 403, 431, *self.problems}
-        found |= {401, 429} if self.scope else set()
+        found |= {401, 429, 503} if self.scope else set()
         found |= {503} if self.stores else set()
         found |= {408, 413, 415} if self.body else set()
         return tuple(sorted(found))

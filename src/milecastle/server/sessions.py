@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from milecastle.server.access import SESSION, cookie_name
 from milecastle.server.mounting import mount_point
+from milecastle.server.oidc.returned import UNFINISHED
 
 R = TypeVar("R", bound=Response)
 
 
-def set_session(response: R, request: Request, session: str) -> R:
+LOGIN_PATH: Final = "/login/oidc"
+
+
+def set_session(
+    response: R, request: Request, session: str, lasts: int = SESSION, is_secure: bool = False
+) -> R:
     response.set_cookie(
         cookie_name(request.headers.get("host", "")),
         session,
-        max_age=SESSION,
+        max_age=lasts,
         path=mount_point(request.scope) or "/",
         httponly=True,
         samesite="strict",
-        secure=_is_secure(request),
+        secure=is_secure or _is_secure(request),
     )
     return response
 
@@ -34,6 +40,30 @@ def end_session(response: R, request: Request) -> R:
         samesite="strict",
         secure=_is_secure(request),
     )
+    return response
+
+
+def login_cookie_name(request: Request) -> str:
+    return f"{cookie_name(request.headers.get('host', ''))}-login"
+
+
+def set_login(response: R, request: Request, cookie: str, is_secure: bool) -> R:
+    """The cookie of a login that has begun: the issuer's pages lead back with it, so it is lax."""
+    response.set_cookie(
+        login_cookie_name(request),
+        cookie,
+        max_age=UNFINISHED,
+        path=mount_point(request.scope) + LOGIN_PATH,
+        httponly=True,
+        samesite="lax",
+        secure=is_secure,
+    )
+    return response
+
+
+def end_login(response: R, request: Request) -> R:
+    path = mount_point(request.scope) + LOGIN_PATH
+    response.delete_cookie(login_cookie_name(request), path=path, httponly=True, samesite="lax")
     return response
 
 

@@ -6,9 +6,11 @@ import logging
 import os
 import secrets
 import stat
+import sys
 import tomllib
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -31,13 +33,22 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str
     scopes: tuple[TokenScope, ...]
     name: str = ""
+    expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A bearer token: it is refused from ``expires`` on, if it has one."""
+
+    text: str
+    identity: Identity
+    expires: datetime | None = None
 
 
 def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
+def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
     """A file's tokens.
 
     Raises:
@@ -47,7 +58,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
     place = Path(path)
     try:
         with place.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found_file = os.fstat(file.fileno())
             found: Any = tomllib.load(file)
         entries = msgspec.convert(found, dict[str, list[TokenEntry]])
     except OSError as error:
@@ -56,8 +67,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
         raise InvalidRequest(f"{place} is not TOML") from None
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{place} is not a file of tokens: {error}") from None
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidRequest(f"others may read the tokens in {place}: chmod 600 {place}")
+    refuse_readable(found_file, f"the tokens in {place}", place)
     if set(entries) != {"token"}:
         raise InvalidRequest(f"{place} has no [[token]], or something else besides")
     for entry in entries["token"]:
@@ -67,9 +77,25 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
     if len({entry.token for entry in entries["token"]}) < len(entries["token"]):
         raise InvalidRequest(f"{place} has a token twice: each caller needs a token of its own")
     return [
-        (one.token, Identity(one.tenant, frozenset(one.scopes), one.name))
+        Token(one.token, Identity(one.tenant, frozenset(one.scopes), one.name), one.expires)
         for one in entries["token"]
     ]
+
+
+def refuse_readable(file: os.stat_result, what: str, place: Path) -> None:
+    """Refuse a file of secrets that other users may read or write.
+
+    The group may read a file that is another user's: that is how Kubernetes lets a process that is
+    not root read a secret.
+
+    Raises:
+        InvalidRequest: others may.
+    """
+    if sys.platform != "win32":
+        is_ours = file.st_uid == os.geteuid()
+        refused = stat.S_IRWXO | (stat.S_IRWXG if is_ours else stat.S_IWGRP | stat.S_IXGRP)
+        if file.st_mode & refused:
+            raise InvalidRequest(f"others may read {what}: chmod 600 {place}")
 
 
 def refuse_weak(token: str, what: str) -> None:

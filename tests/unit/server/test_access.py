@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
 
 from milecastle.errors import InvalidRequest
-from milecastle.server import asgi
+from milecastle.server import asgi, event_stream, events
 from milecastle.server.access import Access, cookie_name, refuse_foreign
+from milecastle.server.application import Application
 from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.problems import Refused
+from milecastle.server.service import Service
 from milecastle.server.tokens import TokenFile, read_tokens
 from tests.unit.server.calling import ADDRESS, Api, token_of
 
@@ -33,9 +36,10 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def test_tokens_have_a_tenant_and_scopes(tmp_path: Path) -> None:
-    ((token, identity),) = read_tokens(written(tmp_path, GOOD))
-    assert token == "0123456789abcdef0123456789abcdef"
-    assert identity == Identity("acme", frozenset({"read", "run"}), "ci")
+    (token,) = read_tokens(written(tmp_path, GOOD))
+    assert token.text == "0123456789abcdef0123456789abcdef"
+    assert token.identity == Identity("acme", frozenset({"read", "run"}), "ci")
+    assert token.expires is None
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -56,6 +60,10 @@ def test_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
         GOOD.replace('tenant = "acme"', ""),
         GOOD.replace("0123456789abcdef0123456789abcdef", "sekrit"),
         GOOD.replace('"acme"', '"milecastle.keys"'),
+        GOOD + "expires = 2027-01-01T00:00:00\n",
+        GOOD + "expires = 2027-01-01\n",
+        GOOD + 'expires = "next year"\n',
+        GOOD + "expires = 1800000000\n",
     ],
 )
 def test_broken_file_is_refused_without_its_tokens(tmp_path: Path, text: str) -> None:
@@ -212,6 +220,76 @@ def test_file_that_cannot_be_read_any_more_changes_nothing(
     written(tmp_path, GOOD.replace(token, "f" * 32))
     with pytest.raises(Refused):
         access.identify(bearer(token))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cookie(session: str) -> Headers:
+    return Headers({"Host": ADDRESS, "Cookie": f"milecastle-80={session}"})
+
+
+def test_expired_token_is_refused_and_its_holder_is_told_so(tmp_path: Path) -> None:
+    """Fails if expiry is looked at when the file is read, or not for sessions; tried: both."""
+    clock, token = Clock(), "0123456789abcdef" * 2
+    path = written(tmp_path, GOOD + "expires = 2027-01-01T02:00:01+02:00\n")
+    access = Access((), file=TokenFile(path), clock=clock)
+    session = access.open_session(token)
+    for headers in (bearer(token), cookie(session)):
+        assert access.identify(headers).name == "ci"
+    clock.now += 1
+    for headers in (bearer(token), cookie(session)):
+        with pytest.raises(Refused, match="'ci' expired at 2027-01-01 02:00:01") as raised:
+            access.identify(headers)
+        assert (raised.value.status, raised.value.problem.code) == (401, "MC608")
+        assert token not in raised.value.detail
+    with pytest.raises(Refused, match="expired"):
+        access.open_session(token)
+    access.end_session(cookie(session))  # logging out is still possible
+    written(tmp_path, GOOD + "expires = 2027-01-01T00:00:02Z\n")
+    assert access.identify(bearer(token)).name == "ci"
+
+
+@pytest.mark.parametrize("given", ["0123456789abcdef" * 2 + "x", "0123456789abcdef", "x" * 32])
+def test_others_do_not_read_that_a_token_has_expired(tmp_path: Path, given: str) -> None:
+    """Fails if the answer to an unknown token depends on there being an expired one."""
+    path = written(tmp_path, GOOD + "expires = 2001-01-01T00:00:00Z\n")
+    access = Access((), file=TokenFile(path))
+    forged = f"99999999999.{given}.{'0' * 64}"
+    for headers in (bearer(given), cookie(forged)):
+        with pytest.raises(Refused, match="send a token") as raised:
+            access.identify(headers)
+        assert "ci" not in raised.value.detail
+
+
+def test_stream_ends_when_its_token_expires(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the caller is only looked at when the stream begins."""
+    monkeypatch.setattr(event_stream, "RECHECK", 0.0)
+    monkeypatch.setattr(events, "HEARTBEAT", 0.05)
+    clock, token = Clock(), "0123456789abcdef" * 2
+    text = GOOD.replace("acme", "default") + "expires = 2027-01-01T00:00:01Z\n"
+    file = TokenFile(written(tmp_path, text))
+    api.run("a", 42)
+    access = Access((), file=file, clock=clock)
+    api.application = Application(Service([api.app], worker=False), access)
+    seen: list[int] = []
+
+    def expire(text: str) -> bool:
+        if not seen and "still here" in text:
+            clock.now += 1
+            api.app.update_state("a", {"n": 7})
+            seen.append(len(text))
+        return bool(seen) and len(text) > seen[0]
+
+    text = api.follow("/v1/threads/a/events", token=token, is_enough=expire)
+    assert len(text) == seen[0], text[seen[0] :]
 
 
 def test_token_that_is_listed_twice_is_refused(tmp_path: Path) -> None:

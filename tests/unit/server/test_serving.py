@@ -14,7 +14,8 @@ import pytest
 
 from milecastle.errors import InvalidRequest
 from milecastle.server import connections, serving
-from milecastle.server.serving import is_loopback, listen, serve
+from milecastle.server.addresses import is_loopback
+from milecastle.server.serving import listen, serve
 from tests.unit.server.calling import Api, token_of
 
 TOKEN = f"Authorization: Bearer {token_of('default')}\r\n"

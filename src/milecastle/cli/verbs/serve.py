@@ -44,6 +44,33 @@ from milecastle.views.documents import ServeDocument
     metavar="",
     help="Run what is submitted in this process; by default on every store but PostgreSQL.",
 )
+@click.option(
+    "--oidc",
+    "issuer",
+    metavar="ISSUER",
+    help="URL of an OpenID Connect issuer whose tokens are accepted.",
+)
+@click.option("--oidc-audience", metavar="NAME", help="This API's name at the issuer.")
+@click.option(
+    "--oidc-client", metavar="ID", help="This server's client id, for people who log in to pages."
+)
+@click.option(
+    "--oidc-secret",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="A file with the client secret, which only its user may read.",
+)
+@click.option("--oidc-url", metavar="URL", help="The URL under which browsers reach this server.")
+@click.option(
+    "--oidc-tenant", metavar="CLAIM", help="The claim with the tenant; tenant if not set."
+)
+@click.option("--oidc-scopes", metavar="CLAIM", help="The claim with the scopes; scope if not set.")
+@click.option("--oidc-name", metavar="CLAIM", help="The claim with the name; sub if not set.")
+@click.option(
+    "--oidc-prefix",
+    metavar="TEXT",
+    help="With what scopes for this server begin; milecastle: if not set.",
+)
 @click.option("--mcp", is_flag=True, help="Also serve the graphs as MCP tools, under /mcp.")
 @verb
 def command(
@@ -54,37 +81,55 @@ def command(
     hosts: tuple[str, ...],
     worker: bool | None,
     mcp: bool,
+    issuer: str | None,
+    **oidc: str | None,
 ) -> None:
     """Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.
 
-    Without --tokens only this machine can connect, with the URL that is printed.
+    Without --tokens or --oidc only this machine can connect, with the URL that is printed.
     """
     import asyncio
     import logging
 
     from milecastle.cli.reloading import take_dev_seat
-    from milecastle.server import require_extra, require_mcp
+    from milecastle.server import require_extra, require_mcp, require_oidc
 
     seat = take_dev_seat()
     require_extra()
     if mcp:
         require_mcp()
+    if issuer is not None:
+        require_oidc()
+    elif any(oidc.values()):
+        raise click.UsageError("the options --oidc-... need --oidc ISSUER")
+    from milecastle.server.addresses import is_loopback
     from milecastle.server.application import assemble
-    from milecastle.server.serving import ListeningSocket, is_loopback, listen, serve
+    from milecastle.server.oidc.secrets import oidc_settings
+    from milecastle.server.serving import ListeningSocket, listen, serve
     from milecastle.server.tokens import new_secret
 
-    if tokens is None and not is_loopback(host):
-        raise click.UsageError("--host opens the server to other machines: that needs --tokens")
+    is_open = tokens is None and issuer is None
+    if is_open and not is_loopback(host):
+        raise click.UsageError(
+            "--host opens the server to other machines: that needs --tokens or --oidc"
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    token = None if tokens else seat.token if seat else new_secret()
+    token = None if not is_open else seat.token if seat else new_secret()
+    settings = None if issuer is None else oidc_settings(issuer, oidc)
     with session.user_code():
         apps = session.apps()
         if seat is not None:
             apps = [session.with_usual_store(app) for app in apps]
         names = [*hosts, host]
         application = assemble(
-            apps, tokens=tokens, token=token, hosts=names, worker=worker, mcp=mcp
+            apps,
+            tokens=tokens,
+            token=token,
+            hosts=names,
+            worker=worker,
+            mcp=mcp,
+            oidc=settings,
         )
         listening = ListeningSocket(seat.socket, f"{host}:{port}") if seat else listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")

@@ -39,6 +39,7 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 VERSION: Final = "2026-07-28"
 """The first revision in which a server decides that a call becomes a task."""
 
+_REFUSED: Final = -32003
 _AT_ONCE: Final = 0.5
 _PATIENCE: Final = 30.0
 
@@ -144,6 +145,8 @@ class GraphTools:
         return {"resultType": "complete"}
 
     async def _look(self, ctx: McpRequest, caller: Identity, id: str) -> dict[str, Any]:
+        if self._identity(ctx) != caller:  # as for a token that has expired meanwhile
+            raise MCPError(code=_REFUSED, message="the caller is another one now")
         found: dict[str, Any] = await self._off_loop(self._tasks.look, caller, id, _pages(ctx))
         return found
 
@@ -160,12 +163,18 @@ class GraphTools:
             if ctx.protocol_version < VERSION:
                 raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=ctx.method)
             require_tasks(ctx)
+        caller = self._identity(ctx)
         try:
-            caller = self._recognize(ctx)
             require_scope(caller, scope)
         except Refused as error:
-            raise MCPError(code=-32003, message=str(error)) from None
+            raise MCPError(code=_REFUSED, message=str(error)) from None
         return caller
+
+    def _identity(self, ctx: McpRequest) -> Identity:
+        try:
+            return self._recognize(ctx)
+        except Refused as error:
+            raise MCPError(code=_REFUSED, message=str(error)) from None
 
 
 def require_tasks(ctx: McpRequest) -> None:

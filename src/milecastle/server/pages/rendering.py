@@ -62,10 +62,17 @@ def prefers_html(http: Request) -> bool:
 
 
 class Renderer:
-    """Renders views with navigation, without the ``hidden`` labels, and links to these graphs."""
+    """Renders views with navigation, without the ``hidden`` labels, and links to these graphs.
+
+    ``issuer`` is the host at which people log in, if there is one.
+    """
 
     def __init__(
-        self, pages: Sequence[WebPage], graphs: Collection[str] = (), hidden: Collection[str] = ()
+        self,
+        pages: Sequence[WebPage],
+        graphs: Collection[str] = (),
+        hidden: Collection[str] = (),
+        issuer: str = "",
     ) -> None:
         self._linked = [page for page in pages if page.label and page.label not in hidden]
         paths = {page.path for page in pages if page.method == "GET"}
@@ -89,7 +96,12 @@ class Renderer:
         )
         names: dict[str, Any] = self.environment.globals
         names.update(
-            href=href, static=static_url, plural=plural, since=since, status_word=status_word
+            href=href,
+            static=static_url,
+            plural=plural,
+            since=since,
+            status_word=status_word,
+            issuer=issuer,
         )
         self.environment.filters.update(
             ago=ago,
