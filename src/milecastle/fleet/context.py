@@ -11,6 +11,7 @@ from typing import Any
 from milecastle.app.runner import Runner
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.counters import Counters
+from milecastle.fleet.durations import Durations
 from milecastle.fleet.store_clock import StoreClock
 from milecastle.model.policies import Settings
 from milecastle.ports.claims import SILENT, ClaimStore
@@ -67,6 +68,7 @@ class WorkerContext:
         self.options = options
         self.clock = StoreClock(store, ids, self.ticks)
         self.counters = Counters()
+        self.durations = Durations()
         self.runners: Mapping[str, Runner[Any]] = {}
         self.threads = StoreThreads(_THREADS)
         self.wake = asyncio.Event()

@@ -108,7 +108,7 @@ class Probes:
         depths, age = self._depths.get()
         queue = queue_families(depths)
         queue.append(_gauge("queue_age_seconds", "How old the figures of the queue are.", age))
-        return render([*self._of_worker(), *queue])
+        return render([*self._of_worker(), *queue, *self._worker.durations])
 
     def _of_worker(self) -> list[Family]:
         worker = self._worker

@@ -8,7 +8,7 @@ however many tenants there are. All workers of a store report the same queue: ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -28,18 +28,30 @@ class Family(msgspec.Struct, frozen=True):
     help: str
     samples: Mapping[Labels, float]
 
+    def lines(self) -> Iterator[str]:
+        yield from head(self.name, self.type, self.help)
+        for labels, value in self.samples.items():
+            yield sample(self.name, labels, value)
 
-def render(families: Iterable[Family]) -> str:
-    return "".join(f"{line}\n" for family in families for line in _lines(family))
+
+class Rendered(Protocol):
+    """A metric: its comments and its samples."""
+
+    def lines(self) -> Iterator[str]: ...
 
 
-def _lines(family: Family) -> Iterator[str]:
-    name = f"milecastle_{family.name}"
-    yield f"# HELP {name} {_escaped(family.help)}"
-    yield f"# TYPE {name} {family.type}"
-    for labels, value in family.samples.items():
-        shown = ",".join(f'{label}="{_quoted(text)}"' for label, text in labels)
-        yield f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}"
+def render(families: Iterable[Rendered]) -> str:
+    return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+def head(name: str, type: str, help: str) -> Iterator[str]:
+    yield f"# HELP milecastle_{name} {_escaped(help)}"
+    yield f"# TYPE milecastle_{name} {type}"
+
+
+def sample(name: str, labels: Labels, value: float) -> str:
+    shown = ",".join(f'{label}="{_quoted(text)}"' for label, text in labels)
+    return f"milecastle_{name}{{{shown}}} {value!r}" if shown else f"milecastle_{name} {value!r}"
 
 
 def _escaped(text: str) -> str:

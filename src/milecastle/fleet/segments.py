@@ -58,7 +58,17 @@ _ALONE = 10.0
 class ClaimedThread:
     """One thread this worker runs now; ``refused`` is why it cannot."""
 
-    __slots__ = ("is_lost", "key", "losses", "outcome", "planned", "refused", "runner", "task")
+    __slots__ = (
+        "began",
+        "is_lost",
+        "key",
+        "losses",
+        "outcome",
+        "planned",
+        "refused",
+        "runner",
+        "task",
+    )
 
     def __init__(self, key: ThreadKey, runner: Runner[Any]) -> None:
         self.key = key
@@ -68,6 +78,7 @@ class ClaimedThread:
         self.is_lost = False
         self.losses = 0
         self.outcome = "failed"
+        self.began = 0.0
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -112,6 +123,9 @@ class Segments:
             is_lost=lambda: segment.is_lost,
         )
         self._context.counters.add("segments_started")
+        if info.due_at is not None:
+            waited = self._context.clock.now() - info.due_at
+            self._context.durations.waits.observe(waited / 1_000_000)
         if is_lost:
             self._context.counters.add("taken_over")
         if info.status == "failed":
@@ -135,21 +149,31 @@ class Segments:
         if earlier is not None:
             self._drop(earlier)  # it was taken from us, and came back
         self.running[segment.key] = segment
+        segment.began = self._context.ticks()
         segment.task = asyncio.create_task(self._run(segment))
         segment.task.add_done_callback(partial(self._ended, segment))
 
     def _ended(self, segment: ClaimedThread, task: asyncio.Task[None]) -> None:
         if self.running.get(segment.key) is segment:
             del self.running[segment.key]
+        self._measure(segment)
         segment.planned = None  # its assignment knows the segment: a circle
         if not task.cancelled() and (error := task.exception()) is not None:
             raised = type(error).__name__, place_of(error)
             _log.error("worker %s: a segment ended with %s at %s", self._context.id, *raised)
-        self._context.counters.add(
-            "segments_ended", label="lost" if segment.is_lost else segment.outcome
-        )
         notify_rest(self._context.store, segment.key)
         self._context.wake.set()
+
+    def _measure(self, segment: ClaimedThread) -> None:
+        outcome = "lost" if segment.is_lost else segment.outcome
+        durations, lasted = self._context.durations, self._context.ticks() - segment.began
+        self._context.counters.add("segments_ended", label=outcome)
+        durations.segments.observe(lasted, outcome)
+        planned = segment.planned
+        journal = planned.plan.journal if isinstance(planned, PlannedRun) else None
+        if journal is not None and journal.record.ended_at is not None and not segment.is_lost:
+            record, ended = journal.record, journal.record.ended_at
+            durations.runs.observe((ended - record.started_at) / 1_000_000, record.status)
 
     async def _run(self, segment: ClaimedThread) -> None:
         key, refused, began = segment.key, segment.refused, self._context.ticks()

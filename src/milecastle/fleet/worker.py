@@ -50,7 +50,7 @@ class Worker:
         self.store = store = require_shared(apps[0].store if apps[0].has_store else None)
         own = apps[0].runner.settings.clock
         self._context = context = WorkerContext(store, self.options, own)
-        self.id, self.counters = context.id, context.counters
+        self.id, self.counters, self.durations = context.id, context.counters, context.durations
         apps = [with_store(app, store, clock=context.clock) for app in apps]
         self._schedules = Schedules(*apps)
         peers = {app.graph.name: app.runner for app in apps}

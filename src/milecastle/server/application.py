@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
+from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -73,6 +74,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
+_OTHER = "(other)"
 _NOBODY = Identity("", frozenset())
 
 
@@ -111,7 +113,7 @@ class Application:
         for line in lines:
             paths[line.path][line.method] = line
         self._router = Router(
-            [Route(path, _Resource(self, found)) for path, found in paths.items()],
+            [Route(path, _Resource(self, path, found)) for path, found in paths.items()],
             redirect_slashes=False,
             default=self._nowhere,
             lifespan=self.lifespan,
@@ -132,7 +134,7 @@ class Application:
             await self._router(scope, receive, send)
             return
         scope = unmounted(scope)
-        guarded = _with_headers(send, mount_point(scope))
+        guarded = self._timed(scope, _with_headers(send, mount_point(scope)))
         try:
             refuse_large_headers(scope)
             refuse_two_lengths(scope)
@@ -144,6 +146,25 @@ class Application:
             await self.problem(error, Request(scope))(scope, receive, guarded)
             return
         await self._router(scope, receive, guarded)
+
+    def _timed(self, scope: Scope, send: Send) -> Send:
+        began, requests = monotonic(), self.service.requests
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                requests.observe(monotonic() - began, *self._named(scope), _kind(message["status"]))
+            await send(message)
+
+        return sent
+
+    def _named(self, scope: Scope) -> tuple[str, str]:
+        """Method and route of a request, as our tables name them: callers choose neither."""
+        found = scope.get("endpoint")
+        if isinstance(found, _Resource):
+            return found.method(scope["method"]), found.path
+        if self._mcp is not None and scope["path"] == self._mcp.path:
+            return _OTHER, self._mcp.path
+        return _OTHER, _OTHER
 
     async def _speak_mcp(self, mcp: Mounted, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -259,10 +280,14 @@ def _names(found: Mapping[str, str]) -> dict[str, str]:
 
 class _Resource:
     def __init__(
-        self, application: Application, endpoints: Mapping[str, Endpoint | WebPage]
+        self, application: Application, path: str, endpoints: Mapping[str, Endpoint | WebPage]
     ) -> None:
         self._application = application
+        self.path = path
         self._endpoints = endpoints
+
+    def method(self, given: str) -> str:
+        return given if given in self._endpoints else _OTHER
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(scope["method"])
@@ -277,6 +302,10 @@ class _Resource:
                 await response(scope, receive, send)
             return
         await response(scope, receive, send)
+
+
+def _kind(status: int) -> str:
+    return f"{status // 100}xx"
 
 
 def _with_headers(send: Send, mount: str) -> Send:

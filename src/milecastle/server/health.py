@@ -12,7 +12,14 @@ from typing import Final
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from milecastle.errors import StoreError
-from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_families, render
+from milecastle.fleet.prometheus import (
+    CONTENT_TYPE,
+    Family,
+    Labels,
+    Rendered,
+    queue_families,
+    render,
+)
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import StartDocument, StartQuery
 from milecastle.server.mounting import mount_point
@@ -61,13 +68,20 @@ def _ask(service: Service) -> None:
 
 @Endpoint("GET", "/metrics", "read", answers={200: CONTENT_TYPE})
 async def metrics(request: ApiRequest) -> Response:
-    """The queue of the caller's tenant, in the text format of Prometheus."""
+    """The queue of the caller's tenant, in the text format of Prometheus.
+
+    Durations are those of all callers, so only the tenant of the apps is told.
+    """
     store, worker = request.service.store, request.service.worker
     depths = await request.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
-    families = queue_families([one for one in depths if one.tenant == request.tenant])
+    families: list[Rendered] = [
+        *queue_families([one for one in depths if one.tenant == request.tenant])
+    ]
     if worker is not None:
         running: dict[Labels, float] = {(): float(worker.running)}
         families.append(Family("running", "gauge", "Threads that this server runs.", running))
+    if request.tenant == request.service.tenant:
+        families += [request.service.requests, *([] if worker is None else worker.durations)]
     return Response(render(families), media_type=CONTENT_TYPE)
 
 

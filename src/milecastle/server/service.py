@@ -18,6 +18,7 @@ from milecastle.app.with_store import on_one_store
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring, ResumeRefused
+from milecastle.fleet.histograms import QUICK, Histogram
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey, refuse_reserved, refuse_subgraph
 from milecastle.model.run import ThreadInfo
@@ -48,7 +49,7 @@ class Service:
     """The apps, their store, the worker, and the broadcasts of threads that have readers.
 
     ``closing`` is set when the server is to stop. Values leaving pass ``redact``. All requests
-    share ``statistics``.
+    share ``statistics``, and ``requests``: how long they take, by the routes of our tables.
     """
 
     def __init__(
@@ -70,6 +71,12 @@ class Service:
         self.broadcasts = Broadcasts()
         self.redact = redact
         self.statistics = StatisticsCache(self.store, self._keyring)
+        self.requests = Histogram(
+            "http_request_seconds",
+            "From the head of a request to that of its answer.",
+            QUICK,
+            ("method", "route", "status"),
+        )
         self._threads = ServerThreads(THREADS, "milecastle-server")
         self._probes = ServerThreads(1, "milecastle-probe")
         runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)

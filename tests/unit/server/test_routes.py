@@ -134,6 +134,24 @@ def test_metrics_have_nothing_of_another_tenant(api: Api) -> None:
     assert 'tenant="default"' not in api.ask("GET", "/metrics", token=token_of(OTHER)).text
 
 
+def test_durations_of_requests_are_shown_by_route_to_the_tenant_of_the_apps(api: Api) -> None:
+    """Tried: the path as it was sent, the method as it was sent, and another tenant told."""
+    api.run("t", 42)
+    api.ask("GET", "/v1/threads/t")
+    api.ask("GET", "/v1/threads/other")
+    api.ask("GET", "/v1/nothing")
+    api.send("FLY", "/v1/threads", {})
+    shown = api.ask("GET", "/metrics").text
+    name, route = "milecastle_http_request_seconds_count", 'route="/v1/threads/{thread}"'
+    assert f'{name}{{method="GET",{route},status="2xx"}} 1' in shown
+    assert f'{name}{{method="GET",{route},status="4xx"}} 1' in shown
+    assert f'{name}{{method="(other)",route="(other)",status="4xx"}} 1' in shown
+    assert f'{name}{{method="(other)",route="/v1/threads",status="4xx"}} 1' in shown
+    assert "FLY" not in shown
+    assert "nothing" not in shown
+    assert name not in api.ask("GET", "/metrics", token=token_of(OTHER)).text
+
+
 @named(list(ENDPOINTS))
 def test_unknown_host_and_foreign_origin_are_refused(api: Api, endpoint: Endpoint) -> None:
     """Fails if a route is answered before Host and Origin are looked at."""

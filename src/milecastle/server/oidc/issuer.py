@@ -1,7 +1,7 @@
 """An issuer: recognizes its tokens, and the sessions of people who logged in there.
 
 A session has its identity in itself, signed: servers with the same client secret know it, and
-nothing is stored. It lasts for ``PERSON_SESSION`` seconds, whatever happens at the issuer meanwhile.
+nothing is stored. It lasts for ``PERSON_SESSION`` seconds, whatever the issuer says meanwhile.
 """
 
 from __future__ import annotations
