@@ -154,6 +154,7 @@ long := python + " -m pytest -n 0 -s"
 lock:
     {{ python }} -m uv pip compile {{ lock-options }} {{ lowest-extras }} {{ agent-extras }} pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} {{ lowest-extras }} {{ agent-extras }} pyproject.toml constraints/tests.in -o constraints/tests.txt
+    {{ python }} -m uv pip compile {{ lock-options }} pyproject.toml constraints/free-threaded.in -o constraints/free-threaded.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/ray.in -o constraints/ray.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/release.in -o constraints/release.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/uv.in -o constraints/uv.txt

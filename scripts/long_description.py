@@ -1,8 +1,8 @@
 """Makes the page of the package index from README.md, when a package is built (hatchling calls it).
 
 An index shows the page alone, so links and pictures of the repository would lead nowhere. If
-`[project.urls]` names the repository, they lead to the tag of this version there. If not, a link
-becomes its text, and a picture its description.
+`[project.urls]` names the repository, they lead to the tag of this version there. If it is still a
+placeholder, a link becomes its text, and a picture its description.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)]+)\)")
 FENCED: Final = re.compile(r"(^```.*?^```)", flags=re.MULTILINE | re.DOTALL)
 INFO: Final = re.compile(r"^(```\w+) .*")
+
+
+def is_placeholder(url: str) -> bool:
+    """No host ends like that, by RFC 2606."""
+    return (urlsplit(url).hostname or ".invalid").endswith(".invalid")
 
 
 def for_index(text: str, repository: str | None, version: str) -> str:
@@ -39,6 +45,7 @@ class ReadmeHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Read README.md beside pyproject.toml."""
         text = (Path(self.root) / "README.md").read_text("utf-8")
-        urls = metadata.get("urls", {})
-        fresh = for_index(text, urls.get("Repository"), str(metadata["version"]))
+        repository = metadata.get("urls", {}).get("Repository")
+        known = None if repository is None or is_placeholder(repository) else repository
+        fresh = for_index(text, known, str(metadata["version"]))
         metadata["readme"] = {"content-type": "text/markdown", "text": fresh}

@@ -5,8 +5,9 @@
   its wheel from its sdist. Both builds have the same bytes, or there is no release.
 - `OUT` gets the wheel, the sdist, `SHA256SUMS` (what is attested), the SBOM and the notes.
 
-`python -m scripts.release OUT` is what CI runs. `--full` is for a release: it wants a changelog
-section, and runs twine, the CycloneDX schema, and an installation on every Python found.
+`python -m scripts.release OUT` is what CI runs. `--full` is for a release: it wants the
+address of the repository and a changelog section, and runs twine, the CycloneDX schema, and an
+installation on every Python found.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Final
 from packaging.version import Version
 
 from scripts import changelog
+from scripts.long_description import is_placeholder
 from scripts.sbom import metadata, read_wheel, sbom
 from scripts.wheel_is_complete import missing, surplus
 
@@ -138,6 +140,16 @@ def checksums(files: Iterable[Path]) -> str:
     return "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files)
 
 
+def refuse_placeholders(urls: Iterable[str]) -> None:
+    """End if `[project.urls]` names no repository, or still the placeholder."""
+    found = [one.partition(", ")[2] for one in urls]
+    if not found or any(is_placeholder(one) for one in found):
+        raise SystemExit(
+            "[project.urls] of pyproject.toml has a placeholder: name the repository, commit, "
+            "release again"
+        )
+
+
 def write_changelog(version: str) -> None:
     """End if the changelog had no section of this version: the new one has to be committed."""
     path = ROOT / "CHANGELOG.md"
@@ -225,6 +237,7 @@ def main(arguments: list[str]) -> int:
         check(wheel, sdist, work / "here" / "tree")
         version = str(metadata(read_wheel(wheel))["Version"])
         if given.full:
+            refuse_placeholders(metadata(read_wheel(wheel)).get_all("Project-URL", []))
             write_changelog(version)
         out.mkdir(parents=True, exist_ok=True)
         for old in out.glob("milecastle-*"):

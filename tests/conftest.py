@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 from collections.abc import Generator
 from types import FrameType
 
@@ -33,7 +34,8 @@ LIMIT = 300.0
 """How many seconds a test may take: five times the slowest. `just proof` sets none."""
 
 
-os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
 
 
 class HangingTest(BaseException):
@@ -48,7 +50,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         faulthandler.dump_traceback(all_threads=True)
         raise HangingTest(f"{item.nodeid} took longer than {LIMIT:.0f} s")
 
-    if not os.environ.get("CI") or item.get_closest_marker("slow"):
+    if not os.environ.get("CI") or item.get_closest_marker("slow") or sys.platform == "win32":
         return (yield)
     earlier = signal.signal(signal.SIGALRM, fail)
     signal.setitimer(signal.ITIMER_REAL, LIMIT)

@@ -6,11 +6,13 @@ import importlib.metadata
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from packaging.requirements import Requirement
@@ -216,3 +218,51 @@ def test_a_python_that_does_not_run_is_not_tried(
     found.parent.mkdir(parents=True)
     found.symlink_to(sys.executable)
     assert release.find_python(name, tmp_path) is not None
+
+
+@pytest.mark.parametrize(
+    ("urls", "is_fine"),
+    [
+        ([], False),
+        (["Repository, https://repository.invalid/milecastle"], False),
+        (["Repository, https://forge.example/m", "Site, https://site.invalid/"], False),
+        (["Repository, nowhere"], False),
+        (["Repository, https://forge.example/milecastle"], True),
+    ],
+)
+def test_release_with_a_placeholder_for_an_address_is_refused(
+    urls: list[str], is_fine: bool
+) -> None:
+    """Fails if one of several is looked at, or none is fine."""
+    if is_fine:
+        release.refuse_placeholders(urls)
+    else:
+        with pytest.raises(SystemExit, match="placeholder"):
+            release.refuse_placeholders(urls)
+
+
+def test_repository_is_named_in_one_place() -> None:
+    """Messages and pages must not have an address of their own, which a move would leave behind."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    host = urlsplit(project["urls"]["Repository"]).hostname
+    assert host
+    for folder in ("src", "docs", "scripts", "examples", "deploy"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".md", ".toml", ".yaml", ".html", ".json", ".js"}:
+                assert host not in path.read_text("utf-8"), path
+
+
+_KNOWN = {"www.w3.org", "ag-ui.com", "localhost"}
+"""Names of formats, and this machine."""
+
+
+def test_messages_lead_to_no_address_that_may_not_exist() -> None:
+    """Fails if a message, a page or a command names a site: there may be none, or another."""
+    address = re.compile(r"https?://([A-Za-z0-9.-]+\.[a-z]+|localhost)")
+    named = {
+        host
+        for path in (ROOT / "src").rglob("*")
+        if path.suffix in {".py", ".html", ".md"} and "vendor" not in path.parts
+        for host in address.findall(path.read_text("utf-8"))
+    }
+    assert {one for one in named - _KNOWN if not one.endswith((".example", "example.com"))} == set()

@@ -32,10 +32,18 @@ def test_links_lead_to_the_tag_or_become_text(repository: str | None, links: str
     assert for_index(TEXT, repository, "1.2") == links + CODE
 
 
-@pytest.mark.parametrize("urls", [{}, {"urls": {"Repository": "https://r.org/m"}}])
+@pytest.mark.parametrize(
+    "urls",
+    [
+        {},
+        {"urls": {"Repository": "https://r.org/m"}},
+        {"urls": {"Repository": "https://r.invalid/m"}},
+    ],
+)
 def test_no_link_of_the_readme_leads_nowhere_on_an_index(urls: dict[str, object]) -> None:
     """Fails with README.md as it is: hatchling takes what the hook sets."""
     assert RELATIVE.search((ROOT / "README.md").read_text("utf-8"))
     metadata: dict[str, object] = {"version": "1.2", **urls}
     ReadmeHook(str(ROOT), {}).update(metadata)
     assert RELATIVE.search(str(metadata["readme"])) is None
+    assert ".invalid" not in str(metadata["readme"])

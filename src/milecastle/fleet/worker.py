@@ -15,7 +15,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from milecastle.app.application import App
 from milecastle.app.runs.ownership import current_owner
@@ -32,11 +32,18 @@ from milecastle.fleet.segments import Segments
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.notifying import Listening
 from milecastle.ports.store import WritesRefused
+from milecastle.support.platforms import refuse_windows
 from milecastle.support.printable import printable
 
 __all__ = ["Worker", "WorkerOptions"]
 
 _log = logging.getLogger("milecastle.fleet")
+
+
+NO_WORKERS: Final = (
+    "run workers on Linux or macOS, in a container or in WSL; on Windows an app runs threads in "
+    "its own process, with invoke and resume"
+)
 
 
 class Worker:
@@ -149,7 +156,12 @@ class Worker:
             await self._context.threads.call(self._leave)
 
     async def run_until_signalled(self) -> None:
-        """``run`` until SIGTERM or SIGINT; a second signal ends the process at once."""
+        """``run`` until SIGTERM or SIGINT; a second signal ends the process at once.
+
+        Raises:
+            InvalidRequest: this is Windows, whose event loops have no signals.
+        """
+        refuse_windows("a worker that drains when it is told to is", NO_WORKERS)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)

@@ -36,7 +36,9 @@ def command(session: Session, port: int | None, no_browser: bool) -> None:
     from milecastle.cli.loading import check_reference
     from milecastle.cli.reloading import Interrupts
     from milecastle.server import require_extra
+    from milecastle.support.platforms import refuse_windows
 
+    refuse_windows("milecastle dev is", "use milecastle serve, and start it again after a change")
     if session.app_reference is None:
         raise click.UsageError("no app given: milecastle dev MODULE:ATTRIBUTE")
     for reference in session.app_reference.split():

@@ -85,8 +85,10 @@ def command(
 
     from milecastle.fleet.probes import parse_address
     from milecastle.fleet.processes import Processes, take_seat
-    from milecastle.fleet.worker import Worker, WorkerOptions
+    from milecastle.fleet.worker import NO_WORKERS, Worker, WorkerOptions
+    from milecastle.support.platforms import refuse_windows
 
+    refuse_windows("milecastle worker is", NO_WORKERS)
     seat = take_seat()
     address = None if metrics is None else parse_address(metrics)
     shown = "%(asctime)s %(levelname)s %(message)s"
