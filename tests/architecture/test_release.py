@@ -244,7 +244,7 @@ def test_release_with_a_placeholder_for_an_address_is_refused(
 def test_repository_is_named_in_one_place() -> None:
     """Messages and pages must not have an address of their own, which a move would leave behind."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    host = urlsplit(project["urls"]["Repository"]).hostname
+    host = urlsplit(str(project["urls"]["Repository"])).hostname
     assert host
     for folder in ("src", "docs", "scripts", "examples", "deploy"):
         for path in (ROOT / folder).rglob("*"):

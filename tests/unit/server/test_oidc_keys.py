@@ -173,7 +173,7 @@ def test_dripping_answer_is_given_up(
         read(Slow(), time.monotonic())
 
 
-BAD = {
+BAD: dict[str, tuple[int, bytes, dict[str, str]]] = {
     "status": (500, b"{}", {}),
     "redirect": (302, b"", {"Location": "/keys"}),
     "not JSON": (200, b"<html>", {}),

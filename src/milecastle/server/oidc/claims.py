@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import check_name, refuse_reserved
-from milecastle.server.identity import ALL_SCOPES, Identity
+from milecastle.server.identity import ALL_SCOPES, Identity, TokenScope
 from milecastle.server.oidc.settings import Oidc
 from milecastle.server.oidc.verifying import refusal
 from milecastle.server.problems import FORBIDDEN, Refused
@@ -36,16 +36,14 @@ def identity_of(claims: Mapping[str, Any], settings: Oidc) -> Identity:
     return Identity(tenant, _scopes(claims.get(settings.scopes), settings.prefix), f"oidc:{name}")
 
 
-def _scopes(given: Any, prefix: str) -> Any:
-    words = given.split(" ") if isinstance(given, str) else given
-    found: set[str] = set()
-    if isinstance(words, list):
-        found = {word.removeprefix(prefix) for word in words if _has(word, prefix)}
-    return frozenset(scope for scope in ALL_SCOPES if scope in found)
+def _scopes(given: Any, prefix: str) -> frozenset[TokenScope]:
+    words: Any = given.split(" ") if isinstance(given, str) else given
+    found = [word for word in words if isinstance(word, str)] if _is_list(words) else []
+    return frozenset(scope for scope in ALL_SCOPES if f"{prefix}{scope}" in found)
 
 
-def _has(word: Any, prefix: str) -> bool:
-    return isinstance(word, str) and word.startswith(prefix)
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
 
 
 def _lacks(claim: str, what: str) -> Refused:

@@ -149,7 +149,7 @@ def _signing_key(given: Mapping[str, Any]) -> SigningKey | None:
     id, kind, curve = given.get("kid"), given.get("kty"), given.get("crv")
     if given.get("use", "sig") != "sig" or not isinstance(id, str | None):
         return None
-    algorithms = _RSA if kind == "RSA" else ()
+    algorithms: tuple[str, ...] = _RSA if kind == "RSA" else ()
     if kind in ("EC", "OKP") and isinstance(curve, str) and curve in _CURVES:
         algorithms = (_CURVES[curve],)
     only = given.get("alg")
