@@ -9,10 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import jwt
 import pytest
 
 from milecastle import App, Keyring
+from milecastle.server.access import Access
+from milecastle.server.application import Application
+from milecastle.server.oidc.issuer import Issuer
+from milecastle.server.oidc.settings import Oidc
 from milecastle.server.routes import ENDPOINTS
+from milecastle.server.service import Service
+from tests.oidc_issuer import rsa_key
 from tests.unit.server.calling import Api, Trip, build, trip
 
 THREAD = "/v1/threads/{thread}"
@@ -179,6 +186,15 @@ def _(api: Api) -> httpx.Response:
 @recipe("GET /v1/jobs/{job}", 500)
 def _(api: Api) -> httpx.Response:
     return locked_job(api, b"k" * 32, b"w" * 32)
+
+
+@recipe("GET /", 503)
+def _(api: Api) -> httpx.Response:
+    """The issuer of the token does not answer: nothing listens at its address."""
+    issuer = Issuer(Oidc(issuer="http://127.0.0.1:1", audience="api"))
+    api.application = Application(Service([api.app], worker=False), Access((), issuer=issuer))
+    token = jwt.encode({}, rsa_key(), "RS256")
+    return api.ask("GET", "/", token=token)
 
 
 @recipe("GET /readyz", 503)
