@@ -8,7 +8,7 @@ from milecastle.fleet.histograms import LONG, Histogram
 
 
 class Durations:
-    """How long threads wait for a worker, and how long it works."""
+    """Waiting and working times."""
 
     def __init__(self) -> None:
         self.waits = Histogram(

@@ -1,4 +1,4 @@
-"""What does not work on a system is refused there, with an error that says so."""
+"""Refusals of features that a system does not support."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _SIZES: Final = range(2048, 8193)
 
 @prepared
 class Metadata(msgspec.Struct, frozen=True):
-    """What we need of the discovery document."""
+    """The part of the discovery document we need."""
 
     issuer: str
     jwks_uri: str
@@ -92,7 +92,7 @@ class IssuerKeys:
         self._tried: float | None = None
 
     def current(self) -> KnownIssuer | None:
-        """What is known and may be used. What is no longer fresh begins to be fetched."""
+        """Return the issuer as known, if it may be used; if it is not fresh, begin to fetch it."""
         known, now = self._known, self._clock()
         if known is None or now - known.fetched > FRESH:
             self._fetch()

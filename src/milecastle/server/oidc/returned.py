@@ -1,4 +1,4 @@
-"""What an issuer sends a browser back with, and the times of a login."""
+"""Parameters with which an issuer sends a browser back, and the times of a login."""
 
 from __future__ import annotations
 
