@@ -33,6 +33,8 @@ PASSED_ON = {
     ("model/manifest.py", "cls"),
     ("support/prepared.py", "shape"),
     ("support/prepared.py", "prepared"),
+    ("server/oidc/fetching.py", "shape"),  # prepared where they are defined
+    ("server/oidc/issuer.py", "shape"),  # prepared where they are defined
     ("server/request.py", "kind"),  # prepared with the table of routes
     ("server/pages/forms.py", "kind"),  # prepared with the table of pages
     ("server/service.py", "chain"),  # another function of that name

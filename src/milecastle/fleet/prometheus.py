@@ -34,13 +34,13 @@ class Family(msgspec.Struct, frozen=True):
             yield sample(self.name, labels, value)
 
 
-class Rendered(Protocol):
+class Metric(Protocol):
     """A metric: its comments and its samples."""
 
     def lines(self) -> Iterator[str]: ...
 
 
-def render(families: Iterable[Rendered]) -> str:
+def render(families: Iterable[Metric]) -> str:
     return "".join(f"{line}\n" for family in families for line in family.lines())
 
 

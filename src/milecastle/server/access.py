@@ -47,7 +47,7 @@ from milecastle.server.problems import EXPIRED, FOREIGN, UNAUTHORIZED, Refused
 from milecastle.server.tokens import Token, TokenFile, new_secret, refuse_weak
 
 if TYPE_CHECKING:
-    from milecastle.server.oidc.issuer import Issuer, Session
+    from milecastle.server.oidc.issuer import Issuer, PersonSession
     from milecastle.server.oidc.signing_in import SigningIn
 
 _LINK: Final = ("navigate", "document")
@@ -192,7 +192,7 @@ class Access:
             return None if self._issuer is None else self._issuer.of_token(token)
         return self._unexpired(found)
 
-    def _person(self, session: str) -> Session | None:
+    def _person(self, session: str) -> PersonSession | None:
         claim = session.rpartition(".")[0]
         if self._issuer is None or claim in self._ended:
             return None

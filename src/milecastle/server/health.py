@@ -16,7 +16,7 @@ from milecastle.fleet.prometheus import (
     CONTENT_TYPE,
     Family,
     Labels,
-    Rendered,
+    Metric,
     queue_families,
     render,
 )
@@ -74,7 +74,7 @@ async def metrics(request: ApiRequest) -> Response:
     """
     store, worker = request.service.store, request.service.worker
     depths = await request.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
-    families: list[Rendered] = [
+    families: list[Metric] = [
         *queue_families([one for one in depths if one.tenant == request.tenant])
     ]
     if worker is not None:

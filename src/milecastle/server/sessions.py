@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from milecastle.server.access import SESSION, cookie_name
 from milecastle.server.mounting import mount_point
-from milecastle.server.oidc.returned import UNFINISHED
+from milecastle.server.oidc.login_answer import UNFINISHED
 
 R = TypeVar("R", bound=Response)
 

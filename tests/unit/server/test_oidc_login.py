@@ -16,7 +16,7 @@ import pytest
 from milecastle.server.access import Access
 from milecastle.server.application import Application
 from milecastle.server.oidc.issuer import Issuer
-from milecastle.server.oidc.returned import PERSON_SESSION, UNFINISHED
+from milecastle.server.oidc.login_answer import PERSON_SESSION, UNFINISHED
 from milecastle.server.oidc.settings import Oidc
 from milecastle.server.service import Service
 from tests import oidc_issuer

@@ -19,7 +19,7 @@ import msgspec
 from milecastle.server.identity import Identity
 from milecastle.server.oidc.claims import identity_of
 from milecastle.server.oidc.keys import IssuerKeys, KnownIssuer
-from milecastle.server.oidc.returned import PERSON_SESSION
+from milecastle.server.oidc.login_answer import PERSON_SESSION
 from milecastle.server.oidc.settings import Oidc
 from milecastle.server.oidc.verifying import read_header, verify
 from milecastle.server.problems import NO_ISSUER, Refused
@@ -33,7 +33,7 @@ PREFIX: Final = "oidc."
 
 
 @prepared
-class Session(msgspec.Struct, frozen=True):
+class PersonSession(msgspec.Struct, frozen=True):
     identity: Identity
     until: int
     id: str
@@ -87,11 +87,11 @@ class Issuer:
         return identity_of(claims, self.settings)
 
     def open_session(self, identity: Identity) -> str:
-        session = Session(identity, int(self.clock()) + PERSON_SESSION, new_secret())
+        session = PersonSession(identity, int(self.clock()) + PERSON_SESSION, new_secret())
         return PREFIX + self.sign("session", session)
 
-    def of_session(self, text: str) -> Session | None:
-        found = self.verified("session", text.removeprefix(PREFIX), Session)
+    def of_session(self, text: str) -> PersonSession | None:
+        found = self.verified("session", text.removeprefix(PREFIX), PersonSession)
         return None if found is None or found.until <= self.clock() else found
 
     def sign(self, purpose: str, value: msgspec.Struct) -> str:

@@ -51,10 +51,12 @@ class Oidc(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_pages(self) -> bool:
+        """True if people log in to the pages."""
         return bool(self.client_id)
 
     @property
     def is_secure(self) -> bool:
+        """True if browsers use https."""
         return self.url.startswith("https:")
 
     @property
@@ -64,10 +66,12 @@ class Oidc(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def issuer_host(self) -> str:
+        """Host and port of the issuer, as people read them."""
         return urlsplit(self.issuer).netloc
 
     @property
     def redirect_uri(self) -> str:
+        """The URL to which the issuer returns: to be registered there."""
         return f"{self.url.rstrip('/')}/login/oidc/callback"
 
 

@@ -25,7 +25,7 @@ from milecastle.server.oidc.claims import identity_of
 from milecastle.server.oidc.fetching import IssuerFailed, fetch
 from milecastle.server.oidc.issuer import Issuer
 from milecastle.server.oidc.keys import KnownIssuer
-from milecastle.server.oidc.returned import UNFINISHED, Returned
+from milecastle.server.oidc.login_answer import UNFINISHED, LoginAnswer
 from milecastle.server.oidc.verifying import read_header, verify
 from milecastle.server.problems import NO_ISSUER, NOT_LOGGED_IN, Refused
 from milecastle.server.tokens import new_secret
@@ -52,7 +52,7 @@ class Begun(msgspec.Struct, frozen=True):
     cookie: str
 
 
-class Finished(msgspec.Struct, frozen=True):
+class LoggedIn(msgspec.Struct, frozen=True):
     identity: Identity
     next: str
 
@@ -91,7 +91,7 @@ class SigningIn:
         url = f"{place}{'&' if '?' in place else '?'}{urlencode(query)}"
         return Begun(url, self._issuer.sign("login", attempt))
 
-    async def finish(self, cookie: str, returned: Returned) -> Finished:
+    async def finish(self, cookie: str, returned: LoginAnswer) -> LoggedIn:
         """The person who comes back from the issuer.
 
         Raises:
@@ -111,7 +111,7 @@ class SigningIn:
         if returned.error or not returned.code:
             raise _again("the issuer did not let this person in")
         token = await self._exchange(known, returned.code, attempt.verifier)
-        return Finished(await self._person(token, known, attempt.nonce), attempt.next)
+        return LoggedIn(await self._person(token, known, attempt.nonce), attempt.next)
 
     async def _exchange(self, known: KnownIssuer, code: str, verifier: str) -> str:
         if self._open >= _WAITING:

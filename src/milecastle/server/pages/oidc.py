@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from milecastle.server.documents import HttpDocument
 from milecastle.server.mounting import mount_point
-from milecastle.server.oidc.returned import PERSON_SESSION, Returned
+from milecastle.server.oidc.login_answer import PERSON_SESSION, LoginAnswer
 from milecastle.server.pages.forms import own_path
 from milecastle.server.pages.rendering import HEADERS
 from milecastle.server.pages.view import WebPage
@@ -48,7 +48,7 @@ async def begin(request: ApiRequest) -> Response:
     return set_login(RedirectResponse(begun.url, 303), request.http, begun.cookie, is_secure)
 
 
-@WebPage("GET", "/login/oidc/callback", None, query=Returned)
+@WebPage("GET", "/login/oidc/callback", None, query=LoginAnswer)
 async def finish(request: ApiRequest) -> Response:
     """Open a session for who comes back from the issuer."""
     signing_in, http = _signing_in(request), request.http

@@ -11,7 +11,7 @@ PERSON_SESSION: Final = 8 * 3600
 """For how many seconds a person may take to log in at the issuer, and stays logged in."""
 
 
-class Returned(msgspec.Struct, frozen=True):
+class LoginAnswer(msgspec.Struct, frozen=True):
     """Parameters of the URL; others may be there, too."""
 
     state: str = ""
