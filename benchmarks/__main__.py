@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SAVED = "docs/evidence/figures/measured"
 """Where scripts/charts.py looks for what was measured."""
 
-VERBS = {
+VERBS: dict[str, tuple[Callable[..., Report], str]] = {
     "steps": (steps.measure, "time of a step, beside LangGraph"),
     "import": (import_time.measure, "time of a cold import, and what an installation brings"),
     "stores": (stores.measure, "steps a second on each store, beside its engine and LangGraph"),
