@@ -2,7 +2,7 @@
 
 The provider says how long to wait (`retry_after`); the run sleeps durably and calls again. The
 budget counts tokens of the whole thread, and a person may grant more. Runs of one tenant can be
-limited beside it, with `milecastle limit`.
+limited beside it, with `milecastle queue limit`.
 """
 
 from __future__ import annotations
