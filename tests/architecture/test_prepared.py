@@ -27,6 +27,7 @@ PASSED_ON = {
     ("agents/tools.py", "made"),  # prepared where it is made
     ("builds/records.py", "shape"),  # checked where it is called
     ("cli/session.py", "chain"),  # another function of that name
+    ("client/calls.py", "kind"),  # prepared where they are defined
     ("codec/answers.py", "_forms"),
     ("codec/answers.py", "form"),
     ("codec/answers.py", "wanted"),  # the user's: its convert prepares it

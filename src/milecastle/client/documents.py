@@ -10,11 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from milecastle.support.prepared import prepared
+
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all of them."""
 
 
+@prepared
 class SubmittedRun(Answered, frozen=True):
     """A run that was handed over to the workers.
 
@@ -29,6 +32,7 @@ class SubmittedRun(Answered, frozen=True):
     seq: int | None = None
 
 
+@prepared
 class SentMessage(Answered, frozen=True):
     """A message's number, and its thread's status when it was stored.
 
@@ -64,6 +68,7 @@ class FailureInfo(Answered, frozen=True):
     message: str
 
 
+@prepared
 class RunResult(Answered, frozen=True):
     """How a run stopped: ``completed``, ``interrupted`` or ``sleeping``."""
 
@@ -97,6 +102,7 @@ class CheckpointInfo(Answered, frozen=True):
     note: str
 
 
+@prepared
 class ThreadSnapshot(Answered, frozen=True):
     """A thread at a checkpoint: its state, its status, and its open questions."""
 
@@ -159,25 +165,30 @@ class ClientEvent(Answered, frozen=True):
     data: Mapping[str, Any] = {}
 
 
+@prepared
 class Cancelled(Answered, frozen=True):
     cancelled: bool
 
 
+@prepared
 class ThreadsPage(Answered, frozen=True):
     threads: tuple[ThreadSummary, ...]
     next: str | None = None
 
 
+@prepared
 class InboxPage(Answered, frozen=True):
     threads: tuple[WaitingThread, ...]
     next: str | None = None
 
 
+@prepared
 class HistoryPage(Answered, frozen=True):
     checkpoints: tuple[CheckpointInfo, ...]
     next: int | None = None
 
 
+@prepared
 class ProblemAnswer(Answered, frozen=True):
     """A problem document, or what a proxy sent in its place."""
 
