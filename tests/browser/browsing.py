@@ -34,9 +34,9 @@ WAIT = 60_000
 
 expect.set_options(timeout=WAIT)
 AXE = Path(__file__).parent / "vendor" / "axe.js"
-OTHER = re.compile(r"^/static/|\.svg$|^/builds/")
+OTHER = re.compile(r"^/static/|\.svg$|^/builds/|^/login/oidc")
 SEEN = [page.path for page in PAGES if page.method == "GET" and not OTHER.search(page.path)]
-"""The paths of the pages that are HTML, but for those of file runs, which need a workspace."""
+"""The paths of the pages that are HTML, without those that need a workspace or an issuer."""
 
 
 class Visit:
