@@ -292,7 +292,7 @@ async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | Non
     "read",
     query=WaitQuery,
     answers={200: RunDocument, 202: SubmitDocument},
-    problems=(404, 409, 422, 500),
+    problems=(404, 409, 500),
 )
 async def result(request: ApiRequest) -> Reply:
     """Wait until the run of a thread stops, and show its result."""

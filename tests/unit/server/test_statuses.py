@@ -112,6 +112,10 @@ def nested(depth: int) -> list[Any]:
 DEEP = {"n": 1, "log": nested(500)}
 plain(f"POST {THREAD}/runs", "/v1/threads/t/runs", status=422, json={"input": DEEP})
 plain(f"POST {THREAD}/update", "/v1/threads/t/update", status=422, n=42, json={"update": DEEP})
+RESULT = f"GET {THREAD}/result"
+plain(RESULT, "/v1/threads/t/result?wait=5", n=1)
+plain(RESULT, "/v1/threads/t/result", status=202, n=1)
+plain(RESULT, "/v1/threads/none/result", status=404)
 MESSAGES = "/v1/threads/t/messages"
 plain(f"POST {THREAD}/messages", MESSAGES, n=42, json={"value": {"x": 1}, "topic": "go"})
 plain(f"POST {THREAD}/messages", "/v1/threads/none/messages", status=404, json={"value": 1})
@@ -147,6 +151,7 @@ locked(f"GET {THREAD}/diff", "/v1/threads/t/diff?a=1")
 locked(f"GET {THREAD}/state", "/v1/threads/t/state")
 locked(f"GET {THREAD}/messages", MESSAGES)
 locked(f"GET {THREAD}/answers", "/v1/threads/t/answers")
+locked(RESULT, "/v1/threads/t/result?wait=5")
 
 
 @recipe(f"POST {THREAD}/messages", 500)
