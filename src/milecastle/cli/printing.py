@@ -67,6 +67,11 @@ _COLOURS = {
     "superseded": "magenta",
 }
 
+_LONG_LINE: Final = 100
+"""Columns above which a list is printed item by item, where there is no terminal."""
+
+_LAST_ITEMS: Final = 20
+
 
 def wants_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -177,11 +182,28 @@ def print_facts(facts: Mapping[str, str], width: int | None = None) -> bool:
 
 
 def print_state(values: Any, width: int | None = None) -> bool:
+    """Print channels, one per line; a long list has a line for each of its items.
+
+    Return whether anything was left out to fit ``width``: then only the last items are printed.
+    """
     found = plain(values)
     if not isinstance(found, dict):
         return print_lines([as_json(found)], width)
     channels = cast("dict[str, Any]", found)
-    return print_facts({f"  {name}": as_json(value) for name, value in channels.items()}, width)
+    names, left_out = max(map(len, channels), default=0), False
+    lines: list[str] = []
+    for name, value in channels.items():
+        label, text = f"  {name:<{names}}", as_json(value)
+        if not isinstance(value, list) or len(label) + 2 + len(text) <= (width or _LONG_LINE):
+            lines.append(f"{label}  {text}".rstrip())
+            continue
+        items = cast("list[Any]", value)
+        shown = items if width is None else items[-_LAST_ITEMS:]
+        more = f", the last {len(shown)}" if len(shown) < len(items) else ""
+        lines.append(f"{label}  {counted(len(items), 'item')}{more}:")
+        lines += [f"    {as_json(item)}" for item in shown]
+        left_out = left_out or bool(more)
+    return print_lines(lines, width) or left_out
 
 
 def print_failure(failure: FailureLine) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.main import cli
-from milecastle.cli.printing import fitting, print_table, shortest_length
+from milecastle.cli.printing import fitting, print_state, print_table, shortest_length
 from tests.unit.cli.commands import Desk
 from tests.unit.cli.pseudo_terminal import run_at_a_terminal
 
@@ -110,6 +110,24 @@ def test_show_truncates_at_the_width_of_the_terminal_unless_full(desk: Desk) -> 
     )
     assert topic in run_at_a_terminal(["show", "demo", "--full"], narrow)
     assert topic in desk.out("show", "demo")
+
+
+def test_a_long_list_of_a_state_has_a_line_for_each_item(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Seen to fail: an agent's whole conversation was one line."""
+    messages = [{"role": "user", "content": f"{number} {'word ' * 9}"} for number in range(30)]
+    state = {"messages": messages, "turns": [1, 2]}
+    assert not print_state(state)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  messages  30 items:"
+    assert lines[1].startswith('    {"role": "user", "content": "0 word')
+    assert lines[31:] == ["  turns     [1, 2]"]
+    assert print_state(state, 200)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  messages  30 items, the last 20:"
+    assert "10 word" in lines[1]
+    assert len(lines) == 22
 
 
 def words(incomplete: str, **flags: str) -> list[str]:
