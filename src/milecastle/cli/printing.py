@@ -194,10 +194,10 @@ def print_state(values: Any, width: int | None = None) -> bool:
     lines: list[str] = []
     for name, value in channels.items():
         label, text = f"  {name:<{names}}", as_json(value)
-        if not isinstance(value, list) or len(label) + 2 + len(text) <= (width or _LONG_LINE):
+        items = msgspec.convert(value, list[Any]) if isinstance(value, list) else None
+        if items is None or len(label) + 2 + len(text) <= (width or _LONG_LINE):
             lines.append(f"{label}  {text}".rstrip())
             continue
-        items = cast("list[Any]", value)
         shown = items if width is None else items[-_LAST_ITEMS:]
         more = f", the last {len(shown)}" if len(shown) < len(items) else ""
         lines.append(f"{label}  {counted(len(items), 'item')}{more}:")
