@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from threading import Lock
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.threads.children import is_child
@@ -86,8 +86,9 @@ def node_statistics(
     """Statistics of the newest runs: two reads for each, whatever the size of the store."""
     runs = [*_newest(store, tenant, graph)]
     taken: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    retried: defaultdict[tuple[str, str], int] = defaultdict(int)
-    failed: defaultdict[tuple[str, str], int] = defaultdict(int)
+    done: Counter[tuple[str, str]] = Counter()
+    retried: Counter[tuple[str, str]] = Counter()
+    failed: Counter[tuple[str, str]] = Counter()
     for run in runs:
         if run.cause is not None and run.cause[1] is not None:
             failed[run.graph, run.cause[1]] += 1
@@ -97,22 +98,23 @@ def node_statistics(
             ring = partial(keyrings, run.graph)
             span = entries[0].seq, entries[-1].seq
             times = read_times(store, run.key, ring, *span, most=_BYTES)
-        for node, took, count, is_done in _attempts(run, entries, times):
-            if is_done:
-                taken[run.graph, node].append((took, count))
-            else:
-                retried[run.graph, node] += count
+        for one in _attempts(run, entries, times):
+            node = run.graph, one.node
+            if one.measured:
+                taken[node].append((one.took, one.measured))
+            done[node] += one.done
+            retried[node] += one.failed
     found = [
         NodeStatistic(
-            graph=graph_name,
-            node=node,
-            attempts=sum(count for _, count in taken[graph_name, node]),
-            p50=_percentile(taken[graph_name, node], 50),
-            p95=_percentile(taken[graph_name, node], 95),
-            retried=retried[graph_name, node],
-            failed=failed[graph_name, node],
+            graph=node[0],
+            node=node[1],
+            attempts=done[node],
+            p50=_percentile(taken[node], 50),
+            p95=_percentile(taken[node], 95),
+            retried=retried[node],
+            failed=failed[node],
         )
-        for graph_name, node in {**taken, **retried, **failed}
+        for node in {**done, **failed}
     ]
     return NodeStatistics(nodes=tuple(sorted(found, key=lambda one: -one.p95)), runs=len(runs))
 
@@ -131,42 +133,51 @@ def _newest(store: Store, tenant: str, graph: str | None) -> Iterator[RunRecord]
             return
 
 
+class _Attempts(NamedTuple):
+    """Attempts of a node: ``measured`` of them took so many microseconds each."""
+
+    node: str
+    took: int = 0
+    measured: int = 0
+    done: int = 0
+    failed: int = 0
+
+
 def _attempts(
     run: RunRecord, entries: Sequence[Entry], times: Mapping[int, StepTimes]
-) -> Iterator[tuple[str, int, int, bool]]:
-    """Attempts of a run's nodes: the node, microseconds, how many, and whether they succeeded."""
+) -> Iterator[_Attempts]:
     for before, entry in pairwise(entries):
         if entry.run_id != run.run_id:
             continue
         if (known := times.get(entry.seq)) is not None:
-            yield from _timed(entry, known)
+            names = dict(enumerate(nodes_of_times(entry)))
+            yield from (one for one in _timed(names, known) if one.node)
         elif entry.source == "step":
             start = before.created_at
             if before.run_id != run.run_id:
                 start = max(start, run.started_at)
             for node in entry.nodes:
-                yield node, max(0, entry.created_at - start), 1, True
+                yield _Attempts(node, max(0, entry.created_at - start), measured=1, done=1)
 
 
-def _timed(entry: Entry, times: StepTimes) -> Iterable[tuple[str, int, int, bool]]:
-    names = nodes_of_times(entry)
-    many = times.many
-    counted = {one.node for one in many.nodes} if many else set[int]()
-    if many is not None:
-        place, width = many.nodes[0].node, many.width * times.unit
-        if 0 <= place < len(names):
-            for at, count in enumerate(many.durations):
-                if count:
-                    yield names[place], at * width + width // 2, count, True
-        for node in many.nodes:
-            if node.failed and 0 <= node.node < len(names):
-                yield names[node.node], 0, node.failed, False
+def _timed(names: Mapping[int, str], times: StepTimes) -> Iterator[_Attempts]:
+    """A step's attempts. If they are too many to be listed, those that failed are measured, too."""
+    many = times.many.nodes if times.many else ()
+    counted = {one.node for one in many}
+    if times.many is not None:
+        name, width = names.get(many[0].node, ""), times.many.width * times.unit
+        for at, count in enumerate(times.many.durations):
+            yield _Attempts(name, at * width + width // 2, measured=count)
+    for node in many:
+        yield _Attempts(names.get(node.node, ""), done=node.ran - node.failed, failed=node.failed)
     for one in times.tasks:
-        if 0 <= one.node < len(names) and one.node not in counted:
-            if one.end == DONE:
-                yield names[one.node], one.took * times.unit, 1, True
-            elif one.end >= 0:
-                yield names[one.node], 0, 1, False
+        name, took = names.get(one.node, ""), one.took * times.unit
+        if one.node not in counted and one.end == DONE:
+            yield _Attempts(name, took, measured=1, done=1)
+        elif one.node not in counted and one.end >= 0:
+            yield _Attempts(name, failed=1)
+        elif one.node in counted and one.node != many[0].node:
+            yield _Attempts(name, took, measured=1)
 
 
 def _percentile(taken: Sequence[tuple[int, int]], percent: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from milecastle import END, START, App, Context, StateGraph, Store, ThreadKey, interrupt
+from milecastle import END, START, App, Context, Retry, StateGraph, Store, ThreadKey, interrupt
 from milecastle.app.runs.cancelling import hold_lost
 from milecastle.app.runs.submission import require_shared
 from milecastle.errors import ExecutionError, InvalidRequest
@@ -15,6 +15,7 @@ from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit
+from milecastle.testing.entries import Writer, a_key
 from milecastle.views.reasons import fleet_troubles, why_document
 
 
@@ -122,6 +123,36 @@ def test_a_thread_that_is_paused_or_at_a_limit(app: App[State]) -> None:
     assert [one.code for one in fleet_troubles(store)] == ["paused"]
 
 
+def test_limits_of_others_and_those_with_room_are_no_reason(app: App[State]) -> None:
+    """Fails if a limit is named that does not hold the thread: it would be raised in vain."""
+    store = require_shared(app.store)
+    _beat(app)
+    app.submit({"n": 1}, "t")
+    store.set_limit(Limit(graph="another", paused=True))
+    store.set_limit(Limit(tenant="another", paused=True))
+    store.set_limit(Limit(graph="work", concurrency=5))
+    assert [*_why(app)] == ["due"]
+    assert fleet_troubles(store) == []
+    store.set_limit(Limit(rate=2, period=60))
+    assert _why(app) == {"limit": "graph *, tenant * may start 2 threads in 60 s"}
+
+
+def test_silent_workers_and_threads_due_for_long_are_trouble(
+    app: App[State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a lane is trouble whose threads are due later, or one with a worker never is."""
+    store = require_shared(app.store)
+    app.submit({"n": 1}, "later", delay=3600)
+    assert fleet_troubles(store) == []
+    _beat(app, silent_after=0.0)
+    assert [one.text[:26] for one in fleet_troubles(store)] == ["worker w has been silent f"]
+    _beat(app)
+    monkeypatch.setattr("milecastle.views.reasons._LATE", 0.0)
+    app.submit({"n": 1}, "t")
+    (trouble,) = fleet_troubles(store)
+    assert "1 due of graph 'work', tenant 'default': the oldest has waited" in trouble.text
+
+
 def test_a_thread_whose_workers_are_full(app: App[State]) -> None:
     _beat(app, capacity=1)
     app.submit({"n": 1}, "first")
@@ -158,6 +189,46 @@ def test_a_thread_that_asks_failed_is_held_or_has_ended(app: App[State]) -> None
     assert info is not None
     hold_lost(threads.store, threads.codec, threads.clock, info, 5)
     assert "held after 5 losses" in _why(app, "held")["held"]
+
+
+def test_a_thread_that_its_caller_runs_or_has_left(store: Store) -> None:
+    """Fails if a crashed caller's run is said to run: nobody would resume it."""
+    found: list[dict[str, str]] = []
+
+    def look(state: State) -> dict[str, Any]:
+        found.append(_why(app))
+        return {}
+
+    graph = StateGraph(State, name="work")
+    graph.add_node("look", look)
+    graph.add_edges(START, "look", END)
+    app = graph.compile(store=store)
+    app.invoke({"n": 1}, "t")
+    assert found == [{"running": "it runs in the process that called it"}]
+    Writer(a_key("left", tenant="default")).begin(store)
+    assert "its process does not run it" in _why(app, "left")["lost"]
+
+
+def test_a_thread_that_was_cancelled_even_if_an_input_waits(app: App[State]) -> None:
+    """Fails if the input behind a cancelled run is not mentioned, or is said of a run to come."""
+    for n in (1, 2):
+        app.submit({"n": n}, "t", if_busy="queue")
+    app.cancel("t")
+    assert _why(app)["inputs"] == "its last run is cancelled, and 1 input waits"
+    assert "behind" not in _why(app)
+    app.cancel("t")
+    assert [*_why(app)] == ["cancelled"]
+
+
+def test_a_failed_thread_that_workers_will_retry(store: Store) -> None:
+    """Fails if it advises a retry that comes by itself."""
+    graph = StateGraph(State, name="work")
+    graph.add_node("work", _work)
+    graph.add_edges(START, "work", END)
+    app = graph.compile(store=store, retry_runs=Retry(attempts=2, delay=3600))
+    app.submit({"n": 13}, "t")
+    asyncio.run(Worker([app]).run_until_idle())
+    assert _why(app)["failed"].endswith("with ValueError at node 'work', and is to be retried")
 
 
 def test_no_thread_is_an_error(app: App[State]) -> None:

@@ -9,6 +9,8 @@ import msgspec.structs
 import pytest
 
 from milecastle import END, START, StateGraph
+from milecastle.fleet.schedules import Schedules
+from milecastle.graph.schedules import ScheduleInfo
 from milecastle.server.pages.charts import Stack, stacked
 from milecastle.server.pages.json_tree import json_tree
 from milecastle.server.pages.words import ago, duration
@@ -215,6 +217,39 @@ def test_schedules_have_their_next_ticks(api: Api, browser: Browser) -> None:
     assert "every 60 s" in found.texts("td")
     other = Browser(api).log_in(token_of(OTHER)).page("/schedules")
     assert "often" not in other.one("main").text
+
+
+def test_schedules_that_fail_or_missed_ticks_need_attention(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if one that runs is listed, or another tenant or graph learns of it."""
+    api.run("t")
+    graph = build("timed")
+    changes: dict[str, dict[str, Any]] = {
+        BAD: {"status": "failing"},
+        "held": {"status": "held"},
+        "late": {"missed": 2},
+        "fine": {},
+    }
+    for name in changes:
+        graph.schedule(timedelta(hours=6), name=name, input={"n": 1, "log": []})
+    api.serve(api.app, graph.compile(store=api.app.store))
+    every = Schedules.all
+
+    def found(self: Schedules) -> list[ScheduleInfo]:
+        return [msgspec.structs.replace(one, **changes[one.schedule.name]) for one in every(self)]
+
+    monkeypatch.setattr(Schedules, "all", found)
+    assert browser.ask("GET", "/overview").text.replace("\n", "").isprintable()
+    (card,) = browser.page("/overview").all("section", **{"aria-labelledby": "t-look"})
+    text = " ".join(card.text.split())
+    assert "<script>\\x1b[1m\\u202e is failing" in text
+    assert "held is held" in text
+    assert "late missed 2 ticks" in text
+    assert "fine" not in text
+    other = Browser(api).log_in(token_of(OTHER))
+    for page in (browser.page("/overview?graph=trip"), other.page("/overview")):
+        assert "is held" not in page.one("main").text
 
 
 @pytest.mark.parametrize(

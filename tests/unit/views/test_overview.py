@@ -11,13 +11,13 @@ from typing import Any, TypedDict
 import msgspec.structs
 import pytest
 
-from milecastle import END, START, App, Keyring, StateGraph, ThreadKey, interrupt
+from milecastle import END, START, App, Keyring, Retry, StateGraph, ThreadKey, interrupt
 from milecastle.app.runs.submission import require_shared
 from milecastle.errors import ExecutionError
 from milecastle.model.run import FAILED_NODE, FAILED_TYPE, Owner
 from milecastle.ports.claims import WorkerInfo
 from milecastle.stores.memory import MemoryStore
-from milecastle.views.failures import FailuresDocument, failures_document
+from milecastle.views.failures import FailuresDocument, failures_document, recent_runs
 from milecastle.views.node_statistics import StatisticsCache
 from milecastle.views.overview import OverviewDocument, overview_document
 
@@ -181,6 +181,27 @@ def test_old_questions_and_long_runs_need_attention(app: App[State]) -> None:
     assert [(one.kind, round(one.seconds / 3600)) for one in later.attention] == [("question", 2)]
 
 
+def test_runs_without_a_checkpoint_for_long_need_attention(app: App[State]) -> None:
+    """Fails if the run's age is taken for it: the thread that was updated since has one."""
+    later: list[OverviewDocument] = []
+
+    def look(state: State) -> Any:
+        later.extend([_overview_at(app, HOUR // 12), _overview_at(app, 2 * HOUR)])
+
+    def _overview_at(app: App[Any], after: int) -> OverviewDocument:
+        cache = StatisticsCache(app.store)
+        return overview_document(app.store, "default", cache, now=_now() + after, span=3 * HOUR)
+
+    graph = StateGraph(State, name="orders")
+    graph.add_node("look", look)
+    graph.add_edges(START, "look", END)
+    graph.compile(store=app.store).invoke({"n": 1}, thread="t")
+    soon, late = later
+    assert [(one.kind, one.thread) for one in late.attention] == [("long", "t")]
+    assert round(late.attention[0].seconds / 3600) == 2
+    assert not soon.attention
+
+
 def test_a_subgraph_that_asks_is_not_a_thread_of_its_own() -> None:
     """Broken before: the question of a subgraph was counted in its own thread as well."""
     inner = StateGraph(State, name="inner")
@@ -245,3 +266,116 @@ def test_statistics_of_a_fan_out_are_of_its_items() -> None:
     app.invoke({"items": [*range(400)]}, thread="t")
     (node,) = StatisticsCache(app.store).of("default").nodes
     assert (node.node, node.attempts) == ("work", 400)
+
+
+def test_attempts_that_failed_are_counted_and_not_measured(app: App[State]) -> None:
+    """Fails if the time of a failed attempt is in the percentiles of those that succeeded."""
+    left = {"price": 2, "ship": 0}
+
+    def price(state: State) -> Any:
+        left["price"] -= 1
+        if left["price"] >= 0:
+            raise ConnectionError("refused")
+        return {}
+
+    graph = StateGraph(State, name="orders")
+    graph.add_node("price", price, retry=Retry(attempts=3, delay=0))
+    graph.add_node("ship", lambda state: {})
+    graph.add_edges(START, "price", END)
+    graph.add_edges(START, "ship", END)
+    graph.compile(store=app.store).invoke({"n": 1}, thread="t")
+    nodes = {one.node: one for one in StatisticsCache(app.store).of("default").nodes}
+    assert (nodes["price"].attempts, nodes["price"].retried) == (1, 2)
+    assert (nodes["ship"].attempts, nodes["ship"].retried) == (1, 0)
+
+
+def test_failed_items_of_a_wide_fan_out_did_not_succeed(app: App[State]) -> None:
+    """Broken before: 405 of 400 items succeeded, and the node beside them never did."""
+
+    class Items(TypedDict, total=False):
+        items: list[int]
+        item: int
+
+    failed: set[int] = set()
+
+    def work(state: Items) -> Any:
+        if state["item"] < 5 and state["item"] not in failed:
+            failed.add(state["item"])
+            raise ConnectionError("refused")
+        return {}
+
+    graph = StateGraph(Items, name="g")
+    graph.add_node("work", work, retry=Retry(attempts=2, delay=0))
+    graph.add_node("beside", lambda state: time.sleep(0.03))
+    graph.map(START, "work", over="items", item="item")
+    graph.add_edges(START, "beside", END)
+    graph.add_edges("work", END)
+    graph.compile(store=app.store).invoke({"items": [*range(400)]}, thread="t")
+    nodes = {one.node: one for one in StatisticsCache(app.store).of("default").nodes}
+    assert (nodes["work"].attempts, nodes["work"].retried) == (400, 5)
+    assert (nodes["beside"].attempts, nodes["beside"].retried) == (1, 0)
+    assert 30_000 <= nodes["beside"].p50 < 300_000
+
+
+def test_a_resumed_node_is_measured_from_the_start_of_its_run(app: App[State]) -> None:
+    """Fails if the time in which the thread waited to be resumed is taken for the node's."""
+    is_up: list[bool] = []
+
+    def ship(state: State) -> Any:
+        if not is_up:
+            raise ConnectionError("refused")
+        return {}
+
+    graph = StateGraph(State, name="orders")
+    graph.add_node("price", _price)
+    graph.add_node("ship", ship)
+    graph.add_edges(START, "price", "ship", END)
+    later = graph.compile(store=app.store)
+    with pytest.raises(ExecutionError):
+        later.invoke({"n": 1}, thread="t")
+    time.sleep(0.2)
+    is_up.append(True)
+    later.resume("t")
+    nodes = {one.node: one for one in StatisticsCache(app.store).of("default").nodes}
+    assert (nodes["ship"].attempts, nodes["ship"].failed) == (1, 1)
+    assert nodes["ship"].p95 < 200_000
+
+
+def test_the_newest_two_hundred_runs_are_measured(
+    app: App[State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the number of runs read grows with the store."""
+    monkeypatch.setattr("milecastle.views.node_statistics._RUNS", 2)
+    _run(app, 1, 1, 13)
+    found = StatisticsCache(app.store).of("default")
+    assert found.runs == 2
+    assert {one.node: one.attempts for one in found.nodes} == {"price": 1, "ship": 1}
+    for name, value in (("_RUNS", 200), ("_PAGE", 1), ("_SCANNED", 2)):
+        monkeypatch.setattr(f"milecastle.views.node_statistics.{name}", value)
+    assert StatisticsCache(app.store).of("default").runs == 2
+
+
+def test_remembered_statistics_are_bounded(
+    app: App[State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if each name a caller asks for stays in memory."""
+    monkeypatch.setattr("milecastle.views.node_statistics._REMEMBERED", 2)
+    cache = StatisticsCache(app.store)
+    for name in ("a", "b", "c"):
+        first = cache.of("default", name)
+    assert cache.of("default", "c") is first
+    assert len(vars(cache)["_known"]) == 1
+
+
+def test_failures_are_read_from_as_many_runs_as_allowed(
+    app: App[State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a cut list claims the whole span, or runs before it are counted."""
+    _run(app, 13, 13, 13)
+    monkeypatch.setattr("milecastle.views.failures._PAGE", 1)
+    found = recent_runs(app.store, "default", 0, most=2)
+    assert (len(found.runs), found.is_cut) == (2, True)
+    assert found.since == found.runs[-1].started_at
+    newest = found.runs[0].started_at
+    after = recent_runs(app.store, "default", newest)
+    assert ([run.started_at for run in after.runs], after.is_cut) == ([newest], False)
