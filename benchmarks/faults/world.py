@@ -260,7 +260,7 @@ def fresh_database(cluster: Cluster) -> str:
 
     name = f"faults_{time.time_ns()}"
     cluster.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return cluster.url.replace("/postgres", f"/{name}", 1)
+    return f"{cluster.url.rpartition('/')[0]}/{name}"
 
 
 def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:

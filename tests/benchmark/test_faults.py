@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import psycopg
 import pytest
 
 from benchmarks.faults import as_document, one_cell, report
 from benchmarks.faults.injections import FAULTS, kill_worker
 from benchmarks.faults.oracle import CALLS, Line, Status, judge
 from benchmarks.faults.outside import final_state
-from benchmarks.faults.world import RUNTIMES, World, a_world
+from benchmarks.faults.world import RUNTIMES, World, a_world, fresh_database
+from tests.postgres_cluster import needs_postgres, the_cluster
 
 ANSWERS = {"a": ["ann"]}
 DONE: Mapping[str, Status] = {"a": {"status": "done", "state": final_state("a", "ann")}}
@@ -85,6 +87,14 @@ def test_orders_of_a_killed_worker_end_right(monkeypatch: pytest.MonkeyPatch) ->
     assert not result.cell.verdict.notes
     assert as_document(result)["done"] == 4
     assert report([result]).figures["milecastle_repeated"] == 0
+
+
+@needs_postgres
+def test_each_world_on_postgresql_has_a_database_that_can_be_opened() -> None:
+    """Seen to fail: the URL named the new database as its user, too, and every cell was stuck."""
+    with psycopg.connect(fresh_database(the_cluster())) as connection:
+        [(name,)] = connection.execute("SELECT current_database()")
+    assert name.startswith("faults_")
 
 
 def test_what_cannot_be_tried_says_why() -> None:
