@@ -29,6 +29,7 @@ from milecastle import (
     inbox,
     interrupt,
 )
+from milecastle.agents import agent, tool
 from milecastle.integrations.opentelemetry import OpenTelemetryObserver
 from tests.acceptance.telemetry import (
     Telemetry,
@@ -334,6 +335,56 @@ def test_genai_attributes_are_set_if_asked_for() -> None:
     assert about(run, "gen_ai.operation.name") == "invoke_workflow"
     assert about(run, "gen_ai.workflow.name") == "trip"
     assert about(run, "gen_ai.conversation.id") == "t"
+
+
+@pytest.mark.requirement("O3")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_model_calls_and_tools_of_an_agent_have_the_names_of_genai(is_async: bool) -> None:
+    """Tokens, model and tool, whatever thread the tool runs in. Fails if they are set by default,
+    if facts of parallel tools are mixed, or if a tool's arguments are in a span.
+    """
+
+    def model(messages: list[Any]) -> dict[str, Any]:
+        usage = {"input": 90, "output": 5, "cache_read": 40, "model": 1, "operation": 2}
+        found: dict[str, Any] = {"model": "gpt-5", "usage": usage, "content": "done"}
+        calls = [{"name": "look", "args": {"title": SECRET}}, {"name": "fails", "args": {}}]
+        return found | ({} if messages[-1]["role"] == "tool" else {"tool_calls": calls})
+
+    async def model_on_loop(messages: list[Any]) -> dict[str, Any]:
+        return model(messages)
+
+    async def look(title: str) -> str:
+        return title
+
+    def look_now(title: str) -> str:
+        return title
+
+    def fails() -> None:
+        raise LookupError(SECRET)
+
+    plain, seen = Telemetry(), Telemetry(genai=True)
+    tools: list[Any] = [tool(look if is_async else look_now, name="look"), fails]
+    for one in (plain, seen):
+        app = agent(model_on_loop if is_async else model, tools).compile(
+            store="memory://", observers=[one.observer]
+        )
+        given: Any = {"messages": [{"role": "user", "content": SECRET, "id": "u"}]}
+        result = asyncio.run(app.ainvoke(given, thread="t"))
+        assert result.status == "completed"
+    assert not any("gen_ai" in span.to_json() for span in plain.spans)
+    first, second = seen.named("chat gpt-5")
+    for span in (first, second):
+        assert about(span, "gen_ai.operation.name") == "chat"
+        assert about(span, "gen_ai.request.model") == "gpt-5"
+        assert about(span, "gen_ai.usage.input_tokens") == 90
+        assert about(span, "gen_ai.usage.output_tokens") == 5
+        assert about(span, "gen_ai.usage.cache_read.input_tokens") == 40
+    found, failed = seen.one("execute_tool look"), seen.one("execute_tool fails")
+    assert about(found, "gen_ai.tool.name") == "look"
+    assert about(found, "gen_ai.tool.call.id") != about(failed, "gen_ai.tool.call.id")
+    assert about(failed, "error.type") == "LookupError"
+    assert about(found, "gen_ai.agent.name") == "agent"
+    assert not any(SECRET in span.to_json() for span in seen.spans)
 
 
 @pytest.mark.requirement("O3")

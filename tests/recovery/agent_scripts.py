@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from milecastle import App, Context, Store, current
+from milecastle import App, Context, Retry, Store, current
 from milecastle.agents import Budget, Handoff, Role, agent, tool
 from milecastle.records import Interrupt
 
@@ -22,6 +22,7 @@ _KINDS: dict[str, Callable[[random.Random], tuple[str, dict[str, Any]]]] = {
     "acts": lambda chance: ("pay", {"amount": chance.randint(1, 9)}),
     "asks": lambda chance: ("refund", {"amount": chance.randint(1, 9)}),
     "fails": lambda chance: ("fail", {}),
+    "is retried": lambda chance: ("insist", {"amount": chance.randint(1, 9)}),
     "wrong": lambda chance: ("pay", {"amount": "much"}),
     "unknown": lambda chance: ("nothing", {}),
     "hands off": lambda chance: ("move", {"to": chance.choice(["billing", "agent", "nobody"])}),
@@ -107,6 +108,12 @@ def play(
         service.pay(call.get(key, ""), amount)
         return f"refunded {amount}"
 
+    def insist(amount: int, *, ctx: Context, call: dict[str, Any]) -> str:
+        service.pay(call.get(key, ""), amount)
+        if ctx.attempt < 2:
+            raise ConnectionError("not yet")
+        return f"insisted on {amount}"
+
     def fail() -> None:
         raise ValueError("it always fails")
 
@@ -125,6 +132,7 @@ def play(
     tools: list[Any] = [
         pay,
         tool(refund, approve=lambda args: args["amount"] > 3),
+        tool(insist, retry=Retry(attempts=20, delay=0)),
         fail,
         move,
         steer,

@@ -3,7 +3,8 @@
 Rules:
 
 - ``call_model`` makes one call of the model; ``run_tool`` runs one call of a tool, as a task of its
-  own. So a crash repeats only what had not ended, with the same idempotency key.
+  own. So a crash repeats only what had not ended, with the same idempotency key. A tool with a
+  retry policy or a timeout has a node of its own, with that policy.
 - What a person sends waits in ``steering`` until the results are there: only ``call_model`` writes
   it into the conversation, with the reply, in one commit.
 - All that edges decide is a function of the state.
@@ -29,7 +30,8 @@ from milecastle.agents.messages import (
 )
 from milecastle.agents.models import accepted, is_async, is_refused, read_calls, retry_after
 from milecastle.agents.prices import has_prices, price_of
-from milecastle.agents.tools import Approval, Handoff, Tool, as_plain, as_text, tool
+from milecastle.agents.tools import RUN_TOOL, Approval, Handoff, Tool, as_plain, as_text, tool
+from milecastle.observers.annotations import annotate
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ Approve = bool | Iterable[str] | Callable[[ChatMessage], object]
 _MOST_WAITS = 100
 _FINAL = "final_answer"
 _HAND_OFF = "hand_off"
+_FAILED = "tell_failures"
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -92,16 +95,22 @@ def agent(
     loop = AgentLoop(name, crew, others, output, approve, budget, max_turns, price, keep_deltas)
     graph = StateGraph(AgentState, name=name, topics={"user": str | dict[str, Any]})
     graph.add_node("call_model", loop.model_node(), retry=retry)
-    graph.add_node("run_tool", loop.tool_node())
+    graph.add_node(RUN_TOOL, loop.tool_node())
     graph.add_edge(START, "call_model")
-    tasks = [f"sub_{key}" for key in others]
-    graph.add_conditional_edges(
-        "call_model", loop.after_model, ["run_tool", *tasks, "call_model", END]
-    )
-    graph.add_conditional_edges("run_tool", loop.after_tools, ["call_model", END])
-    for task, other in zip(tasks, others.values(), strict=True):
+    tasks = [RUN_TOOL]
+    for key, other in others.items():
         app = other.graph.compile() if isinstance(other.graph, StateGraph) else other.graph
-        graph.add_node(task, app, give=_give, take=_take)
+        graph.add_node(f"sub_{key}", app, give=_give, take=_take)
+        tasks.append(f"sub_{key}")
+    for task, found in loop.own_nodes.items():
+        policy: Any = {"retry": found.retry, "timeout": found.timeout}
+        graph.add_node(task, loop.tool_node(), **policy, on_error=_FAILED)
+        tasks.append(task)
+    graph.add_conditional_edges("call_model", loop.after_model, [*tasks, "call_model", END])
+    if loop.own_nodes:
+        graph.add_node(_FAILED, tell_failures)
+        tasks.append(_FAILED)
+    for task in tasks:
         graph.add_conditional_edges(task, loop.after_tools, ["call_model", END])
     return graph.with_default_config(ExecutionConfig(max_steps=None))
 
@@ -159,6 +168,11 @@ class AgentLoop:
             shared.append(_hand_off_tool([*crew]))
         self._tables = {key: _table(role, shared) for key, role in crew.items()}
         known = [each for table in self._tables.values() for each in table.tools.values()]
+        self.own_nodes: dict[str, Tool] = {}
+        for one in known:
+            same = self.own_nodes.setdefault(one.node, one) if one.node != RUN_TOOL else one
+            if (same.retry, same.timeout) != (one.retry, one.timeout):
+                raise TypeError(f"two tools are called '{one.name}': give one of them a name=")
         self._awaits_model = any(is_async(role.model) for role in crew.values())
         self._awaits_tools = any(is_async(each.function) for each in known)
 
@@ -225,6 +239,7 @@ class AgentLoop:
             if seconds <= 1 or tries > _MOST_WAITS:
                 raise
             return {**made, "waiting": {"seconds": seconds, "tries": tries}}
+        annotate(agent=self._name, operation="chat", model=reply.get("model"), usage=_usage(reply))
         return self._replied(made, reply, key)
 
     def _replied(self, made: dict[str, Any], reply: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -238,8 +253,7 @@ class AgentLoop:
             message["tool_calls"] = calls
         if "provider" in reply:
             message["provider"] = reply["provider"]
-        counts: Mapping[str, Any] = reply.get("usage") or {}
-        usage = {name: count for name, count in counts.items() if count}
+        usage = _usage(reply)
         if self._price is not None:
             usage["usd"] = self._price({**reply, **message})
         made["used"] = summed(made["used"], usage)
@@ -309,6 +323,7 @@ class AgentLoop:
             args = found.read(call["args"])
         except ValueError as error:
             return _told(call, f"wrong arguments: {error}")
+        annotate(agent=self._name, operation="execute_tool", tool=found.name, call=call["id"])
         note = ""
         if found.name == _FINAL and self._output is not None:
             return {
@@ -333,6 +348,9 @@ class AgentLoop:
                 return self._handed_off(call, value)
             text = as_text(value)
         except Exception as error:
+            if found.node != RUN_TOOL:
+                raise
+            annotate(error=type(error).__qualname__)
             return _told(call, f"{note}{type(error).__name__}: {error}")
         return _said(call, note + text)
 
@@ -364,14 +382,15 @@ class AgentLoop:
         if not calls:
             goes_on = state.get("waiting") or state.get("steering") or last["role"] != "assistant"
             return "call_model" if goes_on else END
+        known = self._table(state).tools
         subs = [call for call in calls if self._is_subagent(call)]
-        if not subs:
-            return [Send("run_tool", {"call": call}) for call in calls]
-        share = allowance(self._budget, state).part(len(subs))
+        share = allowance(self._budget, state).part(len(subs)) if subs else None
         return [
             Send(f"sub_{call['name']}", {"call": call, "share": share})
-            if self._is_subagent(call)
-            else Send("run_tool", {"call": call})
+            if call in subs
+            else Send(
+                known[call["name"]].node if call["name"] in known else RUN_TOOL, {"call": call}
+            )
             for call in calls
         ]
 
@@ -382,11 +401,40 @@ class AgentLoop:
         )
 
     def after_tools(self, state: AgentState) -> str:
+        calls, ended = _last_turn(state) if self.own_nodes else ((), ())
+        if any(call["id"] not in ended for call in calls):  # they failed: _FAILED is next
+            return END
         return self._at_stop(state) if state.get("stopped") else "call_model"
 
     def _at_stop(self, state: AgentState) -> Literal["call_model", "__end__"]:
         is_asked = bool(state.get("steering")) and state.get("stopped") != "budget"
         return "call_model" if is_asked else "__end__"
+
+
+def tell_failures(state: AgentState, ctx: Context) -> dict[str, Any]:
+    """Give the model the errors of calls that failed in their last attempt."""
+    calls, _ = _last_turn(state)
+    told: list[ChatMessage] = []
+    for task, (kind, message) in ctx.failures.items():
+        node, _, place = task.partition("#")
+        same = [call for call in calls if f"tool_{call['name']}" == node]
+        told.append(result(same[int(place or 0)], f"{kind}: {message}", is_error=True))
+    return {"messages": told}
+
+
+def _last_turn(state: AgentState) -> tuple[Sequence[ChatMessage], set[Any]]:
+    """The calls of the last reply, and the ids of those with a result."""
+    ended = set[Any]()
+    for message in reversed(state["messages"]):
+        if message["role"] == "assistant":
+            return calls_of(message), ended
+        ended.add(message.get("tool_call_id"))
+    return (), ended
+
+
+def _usage(reply: Mapping[str, Any]) -> dict[str, Any]:
+    counts: Mapping[str, Any] = reply.get("usage") or {}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _table(role: Role, shared: Iterable[Tool]) -> _Table:

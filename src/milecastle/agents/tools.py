@@ -8,7 +8,11 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from milecastle import Retry, Timeout
 from milecastle.support.prepared import prepared
+
+RUN_TOOL = "run_tool"
+"""The node of tools without a policy."""
 
 GIVEN = ("ctx", "call")
 """Parameters that the agent fills in: the model does not see them."""
@@ -34,7 +38,8 @@ class Tool(msgspec.Struct, frozen=True):
     """A function with the schema of its arguments.
 
     ``read`` validates arguments, or raises ``ValueError``. ``approve`` is ``True``, or a function
-    of the arguments: the call then waits for a person's ``ToolDecision``.
+    of the arguments: the call then waits for a person's ``ToolDecision``. ``retry`` and ``timeout``
+    are the policy of its calls.
     """
 
     name: str
@@ -44,6 +49,13 @@ class Tool(msgspec.Struct, frozen=True):
     read: Callable[[Any], Mapping[str, Any]]
     approve: bool | Callable[[dict[str, Any]], object] = False
     given: tuple[str, ...] = ()
+    retry: Retry | int | None = None
+    timeout: Timeout | float | None = None
+
+    @property
+    def node(self) -> str:
+        """The node that runs its calls."""
+        return RUN_TOOL if self.retry is None and self.timeout is None else f"tool_{self.name}"
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -56,11 +68,14 @@ def tool(
     *,
     name: str = "",
     approve: bool | Callable[[dict[str, Any]], object] = False,
+    retry: Retry | int | None = None,
+    timeout: Timeout | float | None = None,
 ) -> Tool:
     """Make a tool of a typed function, sync or async; its docstring tells the model what it does.
 
     A parameter ``ctx`` gets the node's context. A parameter ``call`` gets the call: its ``key`` is
-    the same in every attempt, so pass it to services that support idempotency keys.
+    the same in every attempt, so pass it to services that support idempotency keys. ``retry`` and
+    ``timeout`` are those of a node; the model is told of a call that failed in its last attempt.
     """
     called = name or function.__name__
     hints = get_type_hints(function, include_extras=True)
@@ -80,7 +95,7 @@ def tool(
     schema, read = (_by_pydantic if is_pydantic else _by_msgspec)(f"{called}_arguments", fields)
     described = inspect.getdoc(function) or ""
     given = tuple(each for each in GIVEN if each in parameters)
-    return Tool(called, function, described, schema, read, approve, given)
+    return Tool(called, function, described, schema, read, approve, given, retry, timeout)
 
 
 Fields = Mapping[str, tuple[Any, Any]]

@@ -68,10 +68,7 @@ def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
         LoadError: it cannot be imported, or is something else.
     """
     name, attribute = check_reference(reference)
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    with _nothing_runs(name):
-        module = _import(name, folder)
+    module = _module(name, folder)
     if attribute is None and not hasattr(module, "app"):
         found: Any = _apps_of(module)
     else:
@@ -89,6 +86,27 @@ def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
                 "them, or a function that returns one"
             )
     return listed
+
+
+def load_hook(reference: str, folder: Path) -> Callable[..., Any]:
+    """The function of a reference; ``settings`` means ``settings:redact``.
+
+    Raises:
+        click.UsageError: the reference is malformed.
+        LoadError: it cannot be imported, or is not a function.
+    """
+    name, attribute = check_reference(reference)
+    found = _attribute(_module(name, folder), attribute or "redact")
+    if not callable(found):
+        raise LoadError(f"{reference} is {type(found).__name__}; expected a function")
+    return cast("Callable[..., Any]", found)
+
+
+def _module(name: str, folder: Path) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    with _nothing_runs(name):
+        return _import(name, folder)
 
 
 def _apps_of(module: ModuleType) -> list[Any]:

@@ -24,7 +24,7 @@ from milecastle.app.checkpoints import CheckpointStore
 from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.with_store import on_one_store, with_store
-from milecastle.cli.loading import load
+from milecastle.cli.loading import load, load_hook
 from milecastle.cli.printing import print_document, print_lines, print_table
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
@@ -293,6 +293,13 @@ class Session:
             own = setting.folder
         with self.user_code():
             return [self._assemble(found) for found in load(reference, own)]
+
+    def hook(self, reference: str | None) -> Callable[..., Any] | None:
+        """The function the user named, if any."""
+        if reference is None:
+            return None
+        with self.user_code():
+            return load_hook(reference, self.folder)
 
     def _assemble(self, found: App[Any] | StateGraph[Any]) -> App[Any]:
         if not isinstance(found, App):

@@ -78,6 +78,11 @@ _common_options = several_options(
 workspace_option = click.option(
     "--workspace", metavar="DIR", help="Also include file runs in this workspace."
 )
+redact_option = click.option(
+    "--redact",
+    metavar="MODULE[:FUNCTION]",
+    help="A function of place and value: its result is shown instead of the value.",
+)
 app_option = click.option(
     "--app",
     "apps",

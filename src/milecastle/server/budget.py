@@ -36,11 +36,13 @@ _COUNTED: Final = 1 << 40
 class ValueBudget:
     """The bytes left for one answer's values.
 
-    ``is_full`` if something had no room: of further states only a mark is sent.
+    ``is_full`` if something had no room: of further states only a mark is sent. ``get`` is how a
+    value without room is read whole.
     """
 
-    def __init__(self, left: int | None = None) -> None:
+    def __init__(self, left: int | None = None, get: str = WHOLE) -> None:
         self.left = MOST_VALUES if left is None else left
+        self.get = get
         self.is_full = False
 
     def fit(self, value: Any) -> Any:
@@ -48,7 +50,7 @@ class ValueBudget:
         size = json_size(value, self.left)
         if size > self.left:
             self.is_full = True
-            return {OMITTED: {"bytes": json_size(value, _COUNTED), "get": WHOLE}}
+            return {OMITTED: {"bytes": json_size(value, _COUNTED), "get": self.get}}
         self.left -= size
         return value
 
@@ -90,9 +92,11 @@ def within(document: D, budget: ValueBudget) -> D:
     return msgspec.structs.replace(document, **changed)
 
 
-def outgoing(document: msgspec.Struct, redact: Redact | None) -> PlainValue:
-    """A document as it is sent: redacted, and within an answer's budget."""
-    return PlainValue(_members(within(redacted(document, redact), ValueBudget())))
+def outgoing(
+    document: msgspec.Struct, redact: Redact | None, budget: ValueBudget | None = None
+) -> PlainValue:
+    """A document as it is sent: redacted, and within a budget, by default an answer's."""
+    return PlainValue(_members(within(redacted(document, redact), budget or ValueBudget())))
 
 
 def _members(document: msgspec.Struct) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec.structs
 from starlette.responses import Response
 
 from milecastle.app.threads.log import At
 from milecastle.app.threads.tagging import change_tags
 from milecastle.app.upkeep.removing import delete_thread as remove_thread
-from milecastle.errors import CodecError, EncryptionError
+from milecastle.errors import CodecError
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
@@ -37,7 +36,6 @@ from milecastle.server.problems import NO_THREAD, NOT_FOUND, Refused
 from milecastle.server.redaction import after_hook
 from milecastle.server.request import THREAD, ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
-from milecastle.views.decoding import Decoded
 from milecastle.views.documents import (
     CancelDocument,
     DeleteDocument,
@@ -49,8 +47,8 @@ from milecastle.views.documents import (
     WrittenDocument,
 )
 from milecastle.views.lines import checkpoint_line, moment, question_lines
-from milecastle.views.listing import asking_page, thread_page
-from milecastle.views.showing import change_line, changes_between, show_document
+from milecastle.views.listing import asking_page, history_document, thread_page
+from milecastle.views.showing import change_line, changes_between, readable_document
 from milecastle.views.values import fitted
 
 
@@ -82,13 +80,7 @@ def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> Show
     """Show a thread at its head or at a checkpoint, with its state if it can be decrypted."""
     info = service.line(key)
     shown = service.shown(key, at)
-    try:
-        decoded = service.decoded(key, shown.chain)
-    except EncryptionError as error:
-        found = show_document(service.store, key, shown, Decoded({}, {"$": error.message}))
-        status = info.status if at is None else found.status
-        return msgspec.structs.replace(found, state=None, status=status)
-    return show_document(service.store, key, shown, decoded)
+    return readable_document(service.store, info, shown, service.decoded, is_head=at is None)
 
 
 @Endpoint(
@@ -127,10 +119,7 @@ def history(request: ApiRequest) -> HistoryDocument:
     """List the checkpoints of a thread, newest first."""
     service, key, query = request.service, request.key, request.query
     service.line(key)
-    entries = service.store.history(key, limit=query.limit, before=query.before)
-    lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
-    next = lines[-1].seq if len(lines) == query.limit and lines[-1].parent_id else None
-    return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines, next=next)
+    return history_document(service.store, key, limit=query.limit, before=query.before)
 
 
 @Endpoint(

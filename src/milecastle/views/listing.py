@@ -11,11 +11,12 @@ from milecastle.app.runs.ownership import why_lost
 from milecastle.app.threads.children import every_thread, is_child, own_threads
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
+from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store
-from milecastle.views.documents import ThreadLine
-from milecastle.views.lines import thread_line
+from milecastle.views.documents import HistoryDocument, ThreadLine
+from milecastle.views.lines import checkpoint_line, thread_line
 
 T = TypeVar("T")
 
@@ -160,6 +161,16 @@ def found_threads(
 def _is_found(info: ThreadInfo, graph: str | None) -> bool:
     held = info.status != "failed" or info.due_at is None
     return held and (graph is None or info.graph == graph)
+
+
+def history_document(
+    store: Store, key: ThreadKey, *, limit: int, before: int | None
+) -> HistoryDocument:
+    """A page of a thread's checkpoints, newest first."""
+    entries = store.history(key, limit=limit, before=before)
+    lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
+    next = lines[-1].seq if len(lines) == limit and lines[-1].parent_id else None
+    return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines, next=next)
 
 
 class InfoPage(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec.structs
@@ -13,9 +13,10 @@ from milecastle.app.threads.reading import running_now
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed_run, thread_info
 from milecastle.engine.tasks import outcome_row, task_id
+from milecastle.errors import EncryptionError
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.store import Chain, Store
 from milecastle.views.decoding import Decoded
 from milecastle.views.documents import ChangeLine, RunLine, ShowDocument, TaskLine
@@ -64,6 +65,24 @@ def show_document(store: Store, key: ThreadKey, shown: Shown, decoded: Decoded) 
         tasks=_task_lines(store, key, entry.seq, decoded),
         tags=tags_at(store, key),
     )
+
+
+def readable_document(
+    store: Store,
+    info: ThreadInfo,
+    shown: Shown,
+    read: Callable[[ThreadKey, Chain], Decoded],
+    *,
+    is_head: bool,
+) -> ShowDocument:
+    """``show_document`` with the state if it can be decrypted, and otherwise the reason."""
+    try:
+        decoded = read(info.key, shown.chain)
+    except EncryptionError as error:
+        found = show_document(store, info.key, shown, Decoded({}, {"$": error.message}))
+        status = info.status if is_head else found.status
+        return msgspec.structs.replace(found, state=None, status=status)
+    return show_document(store, info.key, shown, decoded)
 
 
 def run_lines(store: Store, runs: Iterable[RunRecord]) -> list[RunLine]:

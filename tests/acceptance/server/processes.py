@@ -6,6 +6,7 @@ HOW may be several, with commas between them.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -143,6 +144,31 @@ def dies_answering() -> None:
     setattr(application.Application, "answer", answer)  # noqa: B010
 
 
+def counts_ids() -> None:
+    """The ids of tasks are numbers."""
+    from milecastle.server.mcp import tasks
+
+    numbers = itertools.count(1)
+    setattr(tasks, "token_urlsafe", lambda _: str(next(numbers)))  # noqa: B010
+
+
+def answers_first() -> None:
+    """Tasks get their ids before their runs are submitted."""
+    from milecastle.server.mcp import tasks, tools
+
+    honest = tasks.Tasks.start
+
+    def start(self: Any, caller: Any, graph: str, given: Any) -> Any:
+        threading.Timer(5.0, honest, (self, caller, graph, given)).start()
+        return "early", None
+
+    async def created(self: Any, ctx: Any, caller: Any, id: str, handle: Any) -> Any:
+        return {"taskId": id, "status": "working", "resultType": "task"}
+
+    setattr(tasks.Tasks, "start", start)  # noqa: B010
+    setattr(tools.GraphTools, "_created", created)  # noqa: B010
+
+
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
@@ -152,6 +178,8 @@ HOW: dict[str, Callable[[], None]] = {
     "trusting": trusting,
     "dies-answering": dies_answering,
     "few-files": few_files,
+    "counts-ids": counts_ids,
+    "answers-first": answers_first,
     "drops-one": lambda: begins_elsewhere(1),
     "doubles-one": lambda: begins_elsewhere(-1),
     "pressed-in-a-finalizer": pressed_in_a_finalizer,

@@ -16,6 +16,7 @@ from milecastle import END, START, App, Context, StateGraph, interrupt
 from milecastle.agents import agent
 from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.mcp.forms import form_of
+from milecastle.server.mcp.tasks import Tasks
 from milecastle.server.mcp.tools import GraphTools
 from milecastle.server.service import Service
 from tests.acceptance.server.mcp_client import Polling, ask, client
@@ -179,6 +180,27 @@ def test_tasks_of_another_tenant_are_unknown(tmp_path: Path) -> None:
         async with served(app) as server, client(server) as plain:
             with pytest.raises(MCPError, match="extension"):
                 await ask(plain.session, "get", id)
+
+    on_loop(test)
+
+
+def test_tenant_in_an_id_lets_strangers_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: an id that names its tenant finds the task of another."""
+
+    def find(self: Any, caller: Identity, id: str) -> Any:
+        tenant, _, rest = id.rpartition(":")
+        return honest(self, msgspec.structs.replace(caller, tenant=tenant or "default"), rest)
+
+    honest = vars(Tasks)["_find"]
+    app = orders(f"sqlite:///{tmp_path}/o.db", [])
+
+    async def test() -> None:
+        async with served(app) as server, client(server, Polling(accept)) as mine:
+            id = await _started(mine)
+        monkeypatch.setattr(Tasks, "_find", find)
+        other = Identity("other", ALL_SCOPES)
+        async with served(app, caller=other) as server, client(server, Polling(accept)) as theirs:
+            assert (await ask(theirs.session, "get", f"default:{id}"))["taskId"]
 
     on_loop(test)
 

@@ -170,6 +170,82 @@ def test_functions_that_cannot_be_tools_are_refused() -> None:
         agent(scripted(), [add, tool(add)])
 
 
+# ---- retries and timeouts
+
+
+def test_retried_tool_has_one_key_and_its_last_error_goes_to_the_model() -> None:
+    """Fails if an exception ends the run, if the first one is told, or if a sibling is repeated."""
+    keys: list[str] = []
+    made: list[int] = []
+
+    def pay(amount: int, *, ctx: Context, call: dict[str, Any]) -> str:
+        keys.append(call["key"])
+        if amount == 0 or ctx.attempt < 3:
+            raise ConnectionError(f"attempt {ctx.attempt}")
+        return f"paid {amount}"
+
+    def note(a: int) -> str:
+        made.append(a)
+        return "noted"
+
+    payment = tool(pay, retry=Retry(attempts=3, delay=0))
+    wanted = [("note", {"a": 1}), *(("pay", {"amount": n}) for n in (7, 0, 9)), ("pay", {})]
+    app: App[Any] = agent(
+        scripted(calls(*wanted), calls(("pay", {"amount": 1})), calls(("note", {"a": 2})), "done"),
+        [payment, note],
+    ).compile(store="memory://")
+    state = run(app).state
+    found = results(state)
+    assert [each for each in found if not each.startswith("wrong")] == [
+        *("noted", "paid 7", "paid 9", "ConnectionError: attempt 3", "paid 1", "noted")
+    ]
+    assert len(found) == 7
+    assert (len(keys), len({*keys}), made) == (12, 4, [1, 2])
+    failed = [each for each in state["messages"] if each.get("is_error")]
+    amounts = {
+        call["id"]: call["args"].get("amount")
+        for each in state["messages"]
+        for call in each.get("tool_calls", ())
+    }
+    assert [amounts[each["tool_call_id"]] for each in failed] == [None, 0]
+
+
+def test_tool_that_takes_too_long_is_an_error_for_the_model() -> None:
+    """Fails if a timeout ends the run."""
+
+    async def hang(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "awake"
+
+    def sleep(seconds: float) -> str:
+        time.sleep(seconds)
+        return "awake"
+
+    for given in (hang, sleep):
+        slow = tool(given, name="slow", timeout=0.1)
+        app: App[Any] = agent(
+            scripted(calls(("slow", {"seconds": 0.4}), ("slow", {"seconds": 0})), "done"), [slow]
+        ).compile(store="memory://")
+        assert sorted(results(asyncio.run(app.ainvoke(cast("Any", ASKED), thread="t")).state)) == [
+            "NodeTimeout: node 'tool_slow' took longer than 0.1 s [MC204]",
+            "awake",
+        ]
+
+
+def test_two_policies_of_one_name_are_refused() -> None:
+    def failed(a: int) -> None: ...
+
+    role = Role(scripted(), [tool(add, retry=2)])
+    with pytest.raises(TypeError, match="two tools are called 'add'"):
+        agent(scripted(), [tool(add, retry=3)], handoffs={"other": role})
+    app: App[Any] = agent(
+        scripted(calls(("add", {"a": 1}), ("failed", {"a": 1})), "done"),
+        [add, tool(failed, timeout=5)],
+        handoffs={"other": role},
+    ).compile(store="memory://")
+    assert results(run(app).state) == ["2", "null"]
+
+
 # ---- approvals
 
 

@@ -173,3 +173,12 @@ def test_a_module_that_runs_a_graph_when_it_is_imported_is_refused(desk: Desk) -
     assert desk.document("ls").threads == ()
     desk.write("demo.py", f'{DEMO}if __name__ == "__main__":\n    {run}\n')
     desk.start()
+
+
+def test_hook_that_is_not_a_function_is_reported(desk: Desk) -> None:
+    desk.write("hiding.py", "redact = 5\n")
+    wanted = ("mcp", "demo:app", "--redact")
+    assert "hiding is int; expected a function" in desk.err(*wanted, "hiding", code=1)
+    assert "has no 'hide'" in desk.err(*wanted, "hiding:hide", code=1)
+    assert "there is no module 'nope'" in desk.err(*wanted, "nope", code=1)
+    assert "is not a reference" in desk.err(*wanted, "hiding.py", code=2)

@@ -32,6 +32,12 @@ def error_pages() -> dict[str, ErrorPage]:
     return {code: ErrorPage(code, title, _alone(text).strip("\n")) for code, title, text in parts}
 
 
+def find_page(code: str) -> ErrorPage | None:
+    """The page of a code; its number is enough."""
+    pages = error_pages()
+    return pages.get(code.upper()) or pages.get(f"MC{code}")
+
+
 def _alone(text: str) -> str:
     link = r"\[([^\]]+)\]\([^)]*\)"
     text = re.sub(rf"\s*\bSee {link}(?:(?:,| and|, and) {link})*\.", "", text)
@@ -46,10 +52,10 @@ def command(session: Session, code: str) -> None:
 
     Every error has a code at the end of its message, such as MC301; 301 is enough.
     """
-    pages = error_pages()
-    page = pages.get(code.upper()) or pages.get(f"MC{code}")
+    page = find_page(code)
     if page is None:
-        raise click.UsageError(f"unknown error code '{code}': the codes are {', '.join(pages)}")
+        known = ", ".join(error_pages())
+        raise click.UsageError(f"unknown error code '{code}': the codes are {known}")
     session.report(
         ExplainDocument(code=page.code, title=page.title, text=page.text),
         [f"{page.code} {page.title}", "", *page.text.split("\n")],

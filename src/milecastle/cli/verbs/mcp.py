@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from milecastle.app.with_store import with_store
 from milecastle.cli.printing import print_document
-from milecastle.cli.session import Session
-from milecastle.cli.verb import apps_argument, verb
+from milecastle.cli.session import Session, check_place
+from milecastle.cli.verb import apps_argument, redact_option, verb
 from milecastle.errors import InvalidRequest
-from milecastle.views.documents import ServeDocument
+from milecastle.views.documents import ExplainDocument, ServeDocument
 
 
 @click.command("mcp")
@@ -23,8 +24,9 @@ from milecastle.views.documents import ServeDocument
 @click.option(
     "--write", is_flag=True, help="With --ops and an app: also retry, cancel, answer and fork."
 )
+@redact_option
 @verb
-def command(session: Session, ops: str | None, write: bool) -> None:
+def command(session: Session, ops: str | None, write: bool, redact: str | None) -> None:
     """Serve graphs as durable tools over MCP, on standard input and output.
 
     A call of a tool is a run: it survives this process, and continues when it is served again.
@@ -37,35 +39,42 @@ def command(session: Session, ops: str | None, write: bool) -> None:
     import asyncio
 
     with session.user_code():
-        asyncio.run(_serve_graphs(session) if ops is None else _serve_store(session, ops, write))
+        hook = session.hook(redact)
+        served = _graphs(session, hook) if ops is None else _store(session, ops, write, hook)
+        asyncio.run(served)
     if session.as_json:  # the client has gone
         print_document(ServeDocument(url="stdio:"))
 
 
-async def _serve_graphs(session: Session) -> None:
+async def _graphs(session: Session, redact: Any) -> None:
     from milecastle.server.identity import ALL_SCOPES, Identity
     from milecastle.server.mcp.serving import serve_stdio
     from milecastle.server.mcp.tools import GraphTools
     from milecastle.server.service import Service
 
-    service = Service(session.apps())
+    service = Service(session.apps(), redact=redact)
     caller = Identity(service.tenant, ALL_SCOPES, "mcp")
     async with service.running():
         await serve_stdio(GraphTools(service, lambda ctx: caller).server())
 
 
-async def _serve_store(session: Session, url: str, write: bool) -> None:
-    from milecastle.cli.verbs.explain import error_pages
+async def _store(session: Session, url: str, write: bool, redact: Any) -> None:
+    from milecastle.server.identity import Identity, TokenScope
     from milecastle.server.mcp.operations import OperationTools
 
-    def explain(code: str) -> str:
-        pages = error_pages()
-        page = pages.get(code.upper()) or pages.get(f"MC{code}")
-        if page is None:
-            raise InvalidRequest(f"unknown error code '{code}'")
-        return page.text
-
-    app: Any = session.app() if write else None
-    store = session.open(url) if app is None else app.store
-    operations = OperationTools(store, session.tenant, session.decode, explain, app)
+    check_place(url)
+    store = session.open(url)
+    app = with_store(session.app(), store) if write else None
+    scopes = frozenset[TokenScope](("read", "admin") if write else ("read",))
+    caller = Identity(session.tenant, scopes, "mcp")
+    operations = OperationTools(store, caller, session.decode, _explained, app=app, redact=redact)
     await operations.server().run_stdio_async()
+
+
+def _explained(code: str) -> ExplainDocument:
+    from milecastle.cli.verbs.explain import find_page
+
+    page = find_page(code)
+    if page is None:
+        raise InvalidRequest("there is no such error code: one is like MC301")
+    return ExplainDocument(code=page.code, title=page.title, text=page.text)

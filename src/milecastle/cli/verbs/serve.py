@@ -6,7 +6,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import apps_argument, verb
+from milecastle.cli.verb import apps_argument, redact_option, verb
 from milecastle.views.documents import ServeDocument
 
 
@@ -72,6 +72,7 @@ from milecastle.views.documents import ServeDocument
     help="With what scopes for this server begin; milecastle: if not set.",
 )
 @click.option("--mcp", is_flag=True, help="Also serve the graphs as MCP tools, under /mcp.")
+@redact_option
 @verb
 def command(
     session: Session,
@@ -81,6 +82,7 @@ def command(
     hosts: tuple[str, ...],
     worker: bool | None,
     mcp: bool,
+    redact: str | None,
     issuer: str | None,
     **oidc: str | None,
 ) -> None:
@@ -128,6 +130,7 @@ def command(
             token=token,
             hosts=names,
             worker=worker,
+            redact=session.hook(redact),
             mcp=mcp,
             oidc=settings,
         )

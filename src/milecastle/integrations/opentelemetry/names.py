@@ -30,3 +30,20 @@ GENAI_OPERATION: Final = "gen_ai.operation.name"
 GENAI_WORKFLOW: Final = "gen_ai.workflow.name"
 GENAI_CONVERSATION: Final = "gen_ai.conversation.id"
 INVOKE_WORKFLOW: Final = "invoke_workflow"
+
+GENAI_FACTS: Final = {
+    "operation": GENAI_OPERATION,
+    "agent": "gen_ai.agent.name",
+    "model": "gen_ai.request.model",
+    "tool": "gen_ai.tool.name",
+    "call": "gen_ai.tool.call.id",
+    "error": ERROR,
+}
+GENAI_USAGE: Final = {
+    "input": "gen_ai.usage.input_tokens",
+    "output": "gen_ai.usage.output_tokens",
+    "cache_read": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning": "gen_ai.usage.reasoning.output_tokens",
+}
+"""Attributes by the names that agents give to facts, and to what a model call used."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import monotonic
+from typing import Any
 
 import msgspec
 from opentelemetry import context as contexts
@@ -34,6 +35,7 @@ from milecastle.integrations.opentelemetry.meters import Meters, observe_depths
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Segment
+from milecastle.observers.annotations import annotated
 from milecastle.ports.store import Store
 from milecastle.version import __version__
 
@@ -88,7 +90,8 @@ class _Run:
 class OpenTelemetryObserver:
     """Reports runs to OpenTelemetry, by the process's providers or by those given here.
 
-    ``genai`` adds the attributes of the GenAI conventions, which are in development, to runs.
+    ``genai`` adds the attributes of the GenAI conventions, which are in development, to runs, and
+    to the model calls and tools of agents.
     ``values`` adds node results and exceptions, with their messages. While
     no provider is set, runs cost nothing more.
     """
@@ -282,7 +285,8 @@ class OpenTelemetryObserver:
         def record(seconds: float, raised: BaseException | None) -> None:
             self._record_task(run, event, seconds, _type_of(raised))
 
-        return _current(timed, record, shows=self._values)
+        within = _current(timed, record, shows=self._values)
+        return _describing(timed.span, within) if self._genai else within
 
     def _start_task(self, run: _Run, event: Event) -> _Timed:
         about: Attributes = {
@@ -342,6 +346,24 @@ def _current(
     finally:
         contexts.detach(token)
         record(timed.end(_type_of(raised)), raised)
+
+
+@contextmanager
+def _describing(span: Span, within: AbstractContextManager[object]) -> Generator[None, None, None]:
+    """Add the facts that an agent tells of its task to the span, and name it by them."""
+
+    def describe(facts: dict[str, Any]) -> None:
+        used: dict[str, Any] = facts.get("usage", {})
+        span.set_attributes(
+            {name: facts[fact] for fact, name in names.GENAI_FACTS.items() if facts.get(fact)}
+            | {name: used[count] for count, name in names.GENAI_USAGE.items() if count in used}
+        )
+        if "operation" in facts:
+            subject = facts.get("tool") or facts.get("model") or ""
+            span.update_name(f"{facts['operation']} {subject}".rstrip())
+
+    with within, annotated(describe):
+        yield
 
 
 def _does_nothing(found: object) -> bool:

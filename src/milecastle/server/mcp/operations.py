@@ -2,185 +2,256 @@
 
 Rules:
 
-- Without an app every tool only reads.
-- Lists have at most 50 lines, and every result at most 20 kB: what is left out is said.
+- Every call needs a scope: ``read`` to look, ``admin`` to change.
+- Values leave as they leave the API: through the hook ``redact``, errors included.
+- Lists have at most 50 lines, and every result at most 20 kB; what is left out is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Any, Final
 
 import msgspec
+import msgspec.structs
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.server import MCPServer
 from mcp_types import ToolAnnotations
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest, MilecastleError, ThreadNotFound
-from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Chain, Store
 from milecastle.server import limits
-from milecastle.views.decoding import Decoded
+from milecastle.server.budget import OMITTED, ValueBudget, outgoing
+from milecastle.server.identity import Identity, TokenScope
+from milecastle.server.problems import Refused, shown_message
+from milecastle.server.redaction import Redact
+from milecastle.server.request import require_scope
+from milecastle.views.decoding import Decoded, read_chain
+from milecastle.views.documents import (
+    CancelDocument,
+    DiffDocument,
+    ExplainDocument,
+    HistoryDocument,
+    LsDocument,
+    QueueDocument,
+    ShowDocument,
+    SubmitDocument,
+    WhyDocument,
+    WrittenDocument,
+)
 from milecastle.views.fleet import queue_document
-from milecastle.views.lines import checkpoint_line
-from milecastle.views.listing import thread_page
+from milecastle.views.lines import checkpoint_line, submit_document
+from milecastle.views.listing import history_document, thread_page
 from milecastle.views.reasons import why_document
-from milecastle.views.showing import change_line, changes_between, read_shown, show_document
-from milecastle.views.values import plain
+from milecastle.views.showing import change_line, changes_between, read_shown, readable_document
+from milecastle.views.values import PlainValue, as_json
 
 _LINES: Final = 50
 _BYTES: Final = 20_000
+_VALUES: Final = 14_000
+_WHOLE: Final = "milecastle show {thread}@{seq}"
 
-Decode = Callable[[ThreadKey, Chain], Decoded]
-Explain = Callable[[str], str]
+_PAGES: Final[Mapping[str, str]] = {"threads": "thread", "checkpoints": "seq"}
+"""Lists with a next page, and the member of their last line it continues behind."""
 
 
 class OperationTools:
     """The tools, as methods; their docstrings describe them to the client."""
 
     def __init__(
-        self, store: Store, tenant: str, decode: Decode, explain: Explain, app: App[Any] | None
+        self,
+        store: Store,
+        caller: Identity,
+        decode: Callable[[ThreadKey, Chain], Decoded],
+        explain: Callable[[str], ExplainDocument],
+        *,
+        app: App[Any] | None = None,
+        redact: Redact | None = None,
     ) -> None:
         self._store = store
-        self._tenant = tenant
+        self._caller = caller
         self._decode = decode
         self._explain = explain
         self._app = app
+        self._redact = redact
 
     def server(self) -> MCPServer[Any]:
         found: MCPServer[Any] = MCPServer("milecastle operations")
         reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        readers = (
-            self.list_threads,
-            self.show,
-            self.history,
-            self.diff,
-            self.why,
-            self.queue,
-            self.errors,
-        )
-        for reader in readers:
-            found.add_tool(_off_loop(reader), name=reader.__name__, annotations=reading)
-        if self._app is not None:
-            for writer in (self.retry, self.cancel, self.answer, self.fork):
-                found.add_tool(_off_loop(writer), name=writer.__name__)
+        tools: dict[Callable[..., msgspec.Struct], TokenScope] = {
+            self.list_threads: "read",
+            self.show: "read",
+            self.history: "read",
+            self.diff: "read",
+            self.why: "read",
+            self.queue: "read",
+            self.errors: "read",
+            self.retry: "admin",
+            self.cancel: "admin",
+            self.answer: "admin",
+            self.fork: "admin",
+        }
+        for tool, scope in tools.items():
+            hints = reading if scope == "read" else None
+            found.add_tool(self._tool(tool, scope), annotations=hints)
         return found
 
     # ---- reading
 
     def list_threads(
         self, status: str = "", graph: str = "", prefix: str = "", after: str = ""
-    ) -> Any:
+    ) -> LsDocument:
         """List threads by name: all, or those of a status, a graph or a prefix of their names."""
         lines, next = thread_page(
             self._store,
-            self._tenant,
+            self._caller.tenant,
             status=status or None,
             graph=graph or None,
-            tag=None,
             prefix=prefix,
             after=after or None,
             limit=_LINES,
             most=limits.LOOKED_AT,
         )
-        return {"threads": lines, "next": next}
+        return LsDocument(tenant=self._caller.tenant, threads=lines, next=next)
 
-    def show(self, thread: str, seq: int | None = None) -> Any:
+    def show(self, thread: str, seq: int | None = None) -> ShowDocument:
         """Show a thread with its state, open questions and failure; at a checkpoint, or now."""
-        key = self._key(thread)
-        shown = read_shown(self._store, key, seq)
+        info = self._line(thread)
+        shown = read_shown(self._store, info.key, seq)
         if shown is None:
             raise InvalidRequest(f"thread '{thread}' has no checkpoint {seq}")
-        return show_document(self._store, key, shown, self._decode(key, shown.chain))
+        return readable_document(self._store, info, shown, self._decode, is_head=seq is None)
 
-    def history(self, thread: str, before: int | None = None) -> Any:
-        """List a thread's checkpoints, newest first."""
-        key = self._key(thread)
-        entries = self._store.history(key, limit=_LINES, before=before)
-        return [checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries]
+    def history(self, thread: str, before: int | None = None) -> HistoryDocument:
+        """List a thread's checkpoints, newest first; ``before`` continues with older ones."""
+        return history_document(self._store, self._key(thread), limit=_LINES, before=before)
 
-    def diff(self, thread: str, first: int, second: int) -> Any:
+    def diff(self, thread: str, first: int, second: int) -> DiffDocument:
         """List the differences between two checkpoints of a thread, by path."""
         key = self._key(thread)
-        found: list[Decoded] = []
-        for seq in (first, second):
-            chain = self._store.read_state(key, seq)
-            if chain is None:
-                raise InvalidRequest(f"thread '{thread}' has no checkpoint {seq}")
-            found.append(self._decode(key, chain))
-        changes, unread = changes_between(found[0], found[1])
-        return {"changes": [*map(change_line, changes)], "not_compared": unread}
+        old, new = (self._decode(key, read_chain(self._store, key, at)) for at in (first, second))
+        changes, unread = changes_between(old, new)
+        return DiffDocument(
+            tenant=key.tenant,
+            a=f"{thread}@{first}",
+            b=f"{thread}@{second}",
+            changes=tuple(map(change_line, changes)),
+            not_compared=unread,
+        )
 
-    def why(self, thread: str) -> Any:
+    def why(self, thread: str) -> WhyDocument:
         """Explain why a thread does not run: every reason, and what to do."""
         return why_document(self._store, self._key(thread))
 
-    def queue(self) -> Any:
+    def queue(self) -> QueueDocument:
         """Count what is due, waits for its time, and runs, by graph; and list the limits."""
         if not isinstance(self._store, ClaimStore):
             raise InvalidRequest("this store has no queue: its runs are driven by their callers")
-        return queue_document(self._store)
+        found, own = queue_document(self._store), self._caller.tenant
+        return QueueDocument(
+            lanes=tuple(line for line in found.lanes if line.tenant == own),
+            limits=tuple(line for line in found.limits if line.tenant in ("", own)),
+        )
 
-    def errors(self, code: str) -> Any:
+    def errors(self, code: str) -> ExplainDocument:
         """Explain an error code, such as MC301, and how to fix it."""
-        return {"code": code, "text": self._explain(code)}
+        return self._explain(code)
 
     # ---- writing
 
-    def retry(self, thread: str) -> Any:
+    def retry(self, thread: str) -> SubmitDocument:
         """Hand a thread whose run failed, died or was cancelled over to the workers."""
-        return {"run_id": self._writable.retry(self._key(thread)).run_id}
+        return submit_document(self._writable.retry(self._key(thread)))
 
-    def cancel(self, thread: str) -> Any:
+    def cancel(self, thread: str) -> CancelDocument:
         """Close the unfinished run of a thread; committed steps are kept."""
-        return {"cancelled": self._writable.cancel(self._key(thread))}
+        key = self._key(thread)
+        cancelled = self._writable.cancel(key)
+        return CancelDocument(tenant=key.tenant, thread=thread, cancelled=cancelled)
 
-    def answer(self, thread: str, question: str, answer: Any) -> Any:
+    def answer(self, thread: str, question: str, answer: Any) -> SubmitDocument:
         """Answer an open question, by its id, and let the workers resume the thread."""
-        handle = self._writable.answer(self._key(thread), answers={question: answer})
-        return {"run_id": handle.run_id}
+        by = Actor(self._caller.name) if self._caller.name else None
+        key = self._key(thread)
+        return submit_document(self._writable.answer(key, answers={question: answer}, by=by))
 
-    def fork(self, thread: str, seq: int, as_thread: str) -> Any:
+    def fork(self, thread: str, seq: int, as_thread: str) -> WrittenDocument:
         """Make a new thread of a checkpoint; the old one is unchanged."""
-        target = ThreadKey(self._tenant, as_thread)
-        return checkpoint_line(self._writable.fork(self._key(thread), seq, target))
+        target = ThreadKey(self._caller.tenant, as_thread)
+        line = checkpoint_line(self._writable.fork(self._key(thread), seq, target))
+        return WrittenDocument(tenant=target.tenant, thread=as_thread, checkpoint=line)
 
     @property
     def _writable(self) -> App[Any]:
         if self._app is None:
-            raise InvalidRequest("this server only reads")
+            raise InvalidRequest("this server has no app: start it with --app")
         return self._app
 
     def _key(self, thread: str) -> ThreadKey:
-        key = ThreadKey(self._tenant, thread)
-        if self._store.thread(key) is None:
-            raise ThreadNotFound(tenant=self._tenant, thread=thread)
-        return key
+        return self._line(thread).key
+
+    def _line(self, thread: str) -> ThreadInfo:
+        found = self._store.thread(ThreadKey(self._caller.tenant, thread))
+        if found is None:
+            raise ThreadNotFound(tenant=self._caller.tenant, thread=thread)
+        return found
+
+    # ---- calls
+
+    def _tool(
+        self, function: Callable[..., msgspec.Struct], scope: TokenScope
+    ) -> Callable[..., Any]:
+        def text(named: Mapping[str, Any]) -> str:
+            try:
+                require_scope(self._caller, scope)
+                document = function(**named)
+                budget = ValueBudget(_VALUES, _WHOLE)
+                return _bounded(outgoing(document, self._redact, budget).value)
+            except Refused as error:
+                raise ToolError(error.detail) from None
+            except MilecastleError as error:
+                raise ToolError(f"{shown_message(error, self._redact)} [{error.code}]") from None
+            except Exception as error:  # its message may have values
+                raise ToolError(f"unexpected {type(error).__name__}") from None
+
+        async def called(**named: Any) -> str:
+            return await asyncio.to_thread(text, named)
+
+        found = inspect.signature(function, eval_str=True).replace(return_annotation=str)
+        called.__name__, called.__doc__ = function.__name__, function.__doc__
+        setattr(called, "__signature__", found)  # noqa: B010 - functions have no such attribute
+        return called
 
 
-def _off_loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    async def called(*given: Any, **named: Any) -> str:
-        return await asyncio.to_thread(_result, function, given, named)
+def _bounded(found: dict[str, Any]) -> str:
+    """JSON of at most 20 kB: lists lose their last lines first.
 
-    vars(called).pop("__wrapped__")  # its result is text
-    import inspect
-
-    found = inspect.signature(function, eval_str=True)
-    setattr(called, "__signature__", found.replace(return_annotation=str))  # noqa: B010
-    return called
-
-
-def _result(function: Callable[..., Any], given: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    try:
-        found = function(*given, **named)
-    except MilecastleError as error:
-        raise ValueError(f"{error.message} [{error.code}]") from None
-    text = msgspec.json.encode(plain(msgspec.to_builtins(found))).decode()
-    if len(text) <= _BYTES:
-        return text
-    return f"{text[:_BYTES]}\n(cut: {len(text)} characters; ask for less)"
+    The next page of a list begins behind its last line; lines of other lists are counted.
+    """
+    whole = {name: value for name, value in found.items() if isinstance(value, list)}
+    kept = found | {name: lines[:_LINES] for name, lines in whole.items()}
+    while True:
+        cut = {name: len(lines) - len(kept[name]) for name, lines in whole.items()}
+        for name in cut.keys() & _PAGES:
+            if cut[name]:
+                kept["next"] = kept[name][-1][_PAGES[name]]
+        left_out = {name: count for name, count in cut.items() if count and name not in _PAGES}
+        text = as_json(PlainValue(kept | ({"left_out": left_out} if left_out else {})))
+        if len(text.encode()) <= _BYTES:
+            return text
+        largest = max(kept, key=lambda name: len(as_json(PlainValue(kept[name]))))
+        value, mark = kept[largest], {OMITTED: {"get": _WHOLE}}
+        if largest not in whole:
+            kept[largest] = mark
+        elif len(value) > 1:
+            kept[largest] = value[: len(value) // 2]
+        else:
+            place = _PAGES.get(largest, "")
+            kept[largest] = [{name: value[0][name] for name in value[0] if name == place} | mark]

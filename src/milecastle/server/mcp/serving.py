@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,10 +12,10 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from milecastle.server.identity import Identity
-from milecastle.server.mcp.tools import GraphTools, McpRequest
+from milecastle.server.mcp.tools import LEFT, GraphTools, McpRequest
 from milecastle.server.service import Service
 
 
@@ -38,6 +39,7 @@ class McpPath:
             return identify(request.headers)
 
         tools = GraphTools(service, recognize)
+        self._closing = service.closing
         self._manager = StreamableHTTPSessionManager(
             tools.server(),
             stateless=True,
@@ -50,4 +52,12 @@ class McpPath:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._manager.handle_request(scope, receive, send)
+        left = asyncio.Event()
+
+        async def received() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not self._closing.is_set():
+                left.set()
+            return message
+
+        await self._manager.handle_request({**scope, LEFT: left}, received, send)

@@ -25,11 +25,12 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.server.identity import Identity
-from milecastle.server.mcp.forms import form_of
-from milecastle.server.problems import Refused
-from milecastle.server.redaction import after_hook
+from milecastle.server.mcp.forms import QuestionForm, form_of
+from milecastle.server.problems import Refused, shown_message
+from milecastle.server.redaction import after_hook, redacted
 from milecastle.server.service import Service
-from milecastle.views.values import fitted, plain
+from milecastle.views.lines import question_lines
+from milecastle.views.values import as_json, fitted, plain
 
 _PREFIX: Final = "mcp~"
 _POLL: Final = 500
@@ -104,7 +105,7 @@ class Tasks:
             if asked is None or action not in ("accept", "decline"):
                 continue
             if action == "accept":
-                answers[asked.id] = form_of(asked.answer).read(response.get("content") or {})
+                answers[asked.id] = self._form(asked).read(response.get("content") or {})
             elif asked.answer is None:
                 answers[asked.id] = None
             else:
@@ -116,11 +117,11 @@ class Tasks:
         except (AlreadyAnswered, NotAsked):
             return
         except InvalidRequest as error:
-            raise ValueError(error.message) from None
+            raise ValueError(shown_message(error, self._service.redact)) from None
 
     def _find(self, caller: Identity, id: str) -> tuple[ThreadKey, App[Any], ThreadInfo]:
-        key = ThreadKey(caller.tenant, f"{_PREFIX}{id}")
         try:
+            key = self._service.key(caller.tenant, f"{_PREFIX}{id}")
             info = self._service.line(key)
             return key, self._service.named(info.graph), info
         except (Refused, InvalidRequest):
@@ -138,26 +139,29 @@ class Tasks:
         failure = self._service.store.failure(key, info.run_id) if run is not None else None
         return failure.error_type if failure is not None else "unknown"
 
+    def _form(self, asked: Interrupt) -> QuestionForm:
+        schema = after_hook("answer", asked.answer, self._service.redact)
+        return form_of(schema if isinstance(schema, dict) else None)
+
     def _request(self, asked: Interrupt, page: str | None) -> dict[str, Any]:
-        redact, form = self._service.redact, form_of(asked.answer)
-        said = str(after_hook("question", asked.question, redact) or f"{asked.node} asks")
-        if asked.show is not None:
-            said += f"\n{done(after_hook('show', plain(asked.show), redact))['content'][0]['text']}"
-        if asked.refused:
-            said += f"\n({asked.refused})"
+        (line,) = question_lines([asked])
+        shown, form = redacted(line, self._service.redact), self._form(asked)
+        said = str(shown.question or f"{asked.node} asks")
+        if shown.show is not None:
+            said += f"\n{as_json(shown.show)}"
+        if shown.refused:
+            said += f"\n({shown.refused})"
         params: dict[str, Any] = {"mode": "form", "message": said, "requestedSchema": form.schema}
         if form.kind == "json" and asked.answer is not None and page is not None:
             params = {"mode": "url", "message": said, "url": page, "elicitationId": _key(asked)}
         return {"method": "elicitation/create", "params": params}
 
 
-def done(value: Any) -> dict[str, Any]:
+def done(value: dict[str, Any]) -> dict[str, Any]:
     """A tool's result with structured content, and the same as text for older clients."""
-    import json
-
-    content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False, default=str)}]
+    content = [{"type": "text", "text": as_json(value)}]
     found = {"content": content, "isError": False, "resultType": "complete"}
-    return {**found, "structuredContent": value} if isinstance(value, dict) else found
+    return {**found, "structuredContent": value}
 
 
 def failed(kind: str) -> dict[str, Any]:

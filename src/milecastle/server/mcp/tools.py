@@ -1,19 +1,25 @@
 """The MCP server: each graph is a tool, and a call of it is a task.
 
 A client with the tasks extension gets a task, unless the run ends at once. Any other client waits
-for the result; a question is then asked in the answer to its call, which it repeats.
+for the result, and cancels the run by leaving; a question is asked in the answer to its call, which
+it repeats.
 """
 
 from __future__ import annotations
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from anyio import CancelScope
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.server.mcpserver.server import require_client_extension
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     CallToolRequestParams,
@@ -28,7 +34,8 @@ from milecastle.app.runs.submission import Handle
 from milecastle.errors import MilecastleError, RunError
 from milecastle.server.identity import Identity, TokenScope
 from milecastle.server.mcp.tasks import Address, Tasks, UnknownTask, failed, refused
-from milecastle.server.problems import Refused
+from milecastle.server.problems import Refused, shown_message
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.request import require_scope
 from milecastle.server.service import Service
 from milecastle.version import __version__
@@ -78,31 +85,56 @@ class GraphTools:
         self, ctx: McpRequest, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         self._caller(ctx, "read")
-        return ListToolsResult(tools=[_tool(app) for app in self._service.apps.values()])
+        apps, redact = self._service.apps.values(), self._service.redact
+        return ListToolsResult(tools=[_tool(app, redact) for app in apps])
 
     async def _call(self, ctx: McpRequest, params: CallToolRequestParams) -> dict[str, Any]:
         caller = self._caller(ctx, "run")
         if params.name not in self._service.apps:
             raise MCPError(code=INVALID_PARAMS, message=f"there is no tool '{params.name}'")
-        state = getattr(params, "request_state", None)
-        if state:
+        id: Any = getattr(params, "request_state", None)
+        if id:
             self._caller(ctx, "answer")
-            id = str(state)
             responses = plain_responses(getattr(params, "input_responses", None) or {})
             await self._off_loop(self._tasks.answer, caller, id, responses)
-            return await self._waited(ctx, caller, id)
-        given = params.arguments or {}
+            return await self._unless_left(ctx, caller, id, self._waited(ctx, caller, id))
+        with CancelScope(shield=True):  # what is started has an id, and can be cancelled
+            started = await self._off_loop(self._start, caller, params.name, params.arguments or {})
+        if isinstance(started, dict):
+            return cast("dict[str, Any]", started)
+        id, handle = started
+        answer = self._created if _has_tasks(ctx) else self._waited
+        return await self._unless_left(ctx, caller, id, answer(ctx, caller, id, handle))
+
+    def _start(self, caller: Identity, graph: str, given: Mapping[str, Any]) -> Any:
+        """Start a run; a refused input is a result, so that the model can correct it."""
         try:
-            id, handle = await self._service.off_loop(self._tasks.start, caller, params.name, given)
+            return self._tasks.start(caller, graph, given)
         except MilecastleError as error:
-            return refused(error.message)
-        if not _has_tasks(ctx):
-            return await self._waited(ctx, caller, id, handle)
-        await _ended(handle, _AT_ONCE)
+            return refused(shown_message(error, self._service.redact))
+
+    async def _unless_left(
+        self, ctx: McpRequest, caller: Identity, id: str, answer: Awaitable[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The answer to a call; if the client leaves before it, the run is cancelled."""
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if has_left(ctx):
+                with CancelScope(shield=True):
+                    await self._off_loop(self._tasks.cancel, caller, id)
+            raise
+
+    async def _created(
+        self, ctx: McpRequest, caller: Identity, id: str, handle: Handle[Any]
+    ) -> dict[str, Any]:
+        """A task, or the result of a run that ends at once."""
+        await self._ended(handle, _AT_ONCE)
         found = await self._look(ctx, caller, id)
         if found["status"] == "completed":
             result: dict[str, Any] = found["result"]
             return result
+        found.pop("inputRequests", None)
         return {**found, "resultType": "task"}
 
     async def _waited(
@@ -121,26 +153,38 @@ class GraphTools:
                 asked = {"inputRequests": found["inputRequests"], "requestState": id}
                 return {**asked, "resultType": "input_required"}
             left = until - asyncio.get_running_loop().time()
-            if left <= 0 or found["status"] == "input_required":
+            is_over = left <= 0 or self._service.closing.is_set()
+            if is_over or found["status"] == "input_required":
                 return _unfinished(id, found)
-            if handle is None:
-                await asyncio.sleep(min(left, 0.2))
-            else:
-                await _ended(handle, left)
-                handle = None
+            await self._ended(handle, left) if handle else await asyncio.sleep(min(left, 0.2))
+            handle = None
+
+    async def _ended(self, handle: Handle[Any], seconds: float) -> None:
+        """Wait until a run ends, pauses, the time has passed, or this server stops."""
+        result = asyncio.ensure_future(handle.aresult())
+        closing = asyncio.ensure_future(self._service.closing.wait())
+        try:
+            await asyncio.wait([result, closing], timeout=seconds, return_when=FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            result.cancel()
+        if result.done() and not result.cancelled():
+            error = result.exception()
+            if error is not None and not isinstance(error, RunError):
+                raise error
 
     async def _get(self, ctx: McpRequest, params: TaskParams) -> dict[str, Any]:
-        caller = self._caller(ctx, "read", needs_tasks=True)
+        caller = self._caller_of(ctx, params, "read")
         return {**await self._look(ctx, caller, params.taskId), "resultType": "complete"}
 
     async def _update(self, ctx: McpRequest, params: UpdateParams) -> dict[str, Any]:
-        caller = self._caller(ctx, "answer", needs_tasks=True)
+        caller = self._caller_of(ctx, params, "answer")
         responses = plain_responses(params.inputResponses)
         await self._off_loop(self._tasks.answer, caller, params.taskId, responses)
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: McpRequest, params: TaskParams) -> dict[str, Any]:
-        caller = self._caller(ctx, "run", needs_tasks=True)
+        caller = self._caller_of(ctx, params, "run")
         await self._off_loop(self._tasks.cancel, caller, params.taskId)
         return {"resultType": "complete"}
 
@@ -157,12 +201,21 @@ class GraphTools:
             raise MCPError(code=INVALID_PARAMS, message="there is no such task") from None
         except ValueError as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
+        except MilecastleError as error:
+            message = shown_message(error, self._service.redact)
+            raise MCPError(code=INTERNAL_ERROR, message=message) from None
 
-    def _caller(self, ctx: McpRequest, scope: TokenScope, *, needs_tasks: bool = False) -> Identity:
-        if needs_tasks:
-            if ctx.protocol_version < VERSION:
-                raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=ctx.method)
-            require_tasks(ctx)
+    def _caller_of(self, ctx: McpRequest, params: TaskParams, scope: TokenScope) -> Identity:
+        """The caller of a method on a task. A proxy may have routed it by its header."""
+        if ctx.protocol_version < VERSION:
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=ctx.method)
+        require_client_extension(ctx, EXTENSION)
+        named = None if ctx.request is None else ctx.request.headers.get("mcp-name")
+        if named not in (None, params.taskId):
+            raise MCPError(code=HEADER_MISMATCH, message="Mcp-Name is not the taskId")
+        return self._caller(ctx, scope)
+
+    def _caller(self, ctx: McpRequest, scope: TokenScope) -> Identity:
         caller = self._identity(ctx)
         try:
             require_scope(caller, scope)
@@ -177,10 +230,20 @@ class GraphTools:
             raise MCPError(code=_REFUSED, message=str(error)) from None
 
 
-def require_tasks(ctx: McpRequest) -> None:
-    from mcp.server.mcpserver.server import require_client_extension
+LEFT: Final = "milecastle.left"
+"""In the scope of an HTTP request: an event that is set when its client has gone."""
 
-    require_client_extension(ctx, EXTENSION)
+
+def has_left(ctx: McpRequest) -> bool:
+    """True if a call was cancelled by its client, and not because this server stops.
+
+    On standard output the client sends a notification, or closes our input. Over HTTP it closes
+    the stream; before 2026-07-28 that meant nothing.
+    """
+    if ctx.request is None:
+        return True
+    left: asyncio.Event = ctx.request.scope[LEFT]
+    return left.is_set() and ctx.protocol_version >= VERSION
 
 
 def _has_tasks(ctx: McpRequest) -> bool:
@@ -200,17 +263,6 @@ def plain_responses(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in found.items() if isinstance(one, dict)}
 
 
-async def _ended(handle: Handle[Any], seconds: float) -> None:
-    """Wait until a run ends, pauses, or the time has passed."""
-    waiting: Awaitable[Any] = handle.aresult()
-    task = asyncio.ensure_future(waiting)
-    await asyncio.wait([task], timeout=seconds)
-    if not task.done():
-        task.cancel()
-    elif isinstance(error := task.exception(), Exception) and not isinstance(error, RunError):
-        raise error
-
-
 def _unfinished(id: str, found: Mapping[str, Any]) -> dict[str, Any]:
     text = (
         f"the run has not ended: {found['status']}. It continues as thread 'mcp~{id}'; its "
@@ -226,12 +278,12 @@ def _pages(ctx: McpRequest) -> Address:
     return lambda thread: f"{request.base_url}threads/{thread}"
 
 
-def _tool(app: App[Any]) -> Tool:
+def _tool(app: App[Any], redact: Redact | None) -> Tool:
     graph = app.graph
     described = (graph.schema.state_type.__doc__ or "").strip()
-    schema: dict[str, Any] = plain(input_schema(graph))
+    schema = after_hook("input", plain(input_schema(graph)), redact)
     return Tool(
         name=graph.name,
         description=described or f"Run the graph {graph.name}.",
-        input_schema=schema,
+        input_schema=schema if isinstance(schema, dict) else {"type": "object"},
     )
