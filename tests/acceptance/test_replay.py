@@ -8,7 +8,18 @@ from typing import Any, TypedDict
 
 import pytest
 
-from milecastle import END, START, App, StateGraph, flow, gather, interrupt, receive, step
+from milecastle import (
+    END,
+    START,
+    App,
+    ExecutionError,
+    StateGraph,
+    flow,
+    gather,
+    interrupt,
+    receive,
+    step,
+)
 from milecastle.ports.batch import Batch
 from milecastle.stores.memory import MemoryStore
 
@@ -150,3 +161,71 @@ def test_a_graphs_edges_are_evaluated_on_recorded_states() -> None:
     assert other.replay(thread).detail == (
         "after step 2 ('up',) it led to 'up', and now leads to 'big'".replace("('up',)", "(up)")
     )
+
+
+def test_a_flow_of_which_nothing_is_left_is_the_same() -> None:
+    """Fails if a fork of its last checkpoint, which has no calls, is run, and differs."""
+    store = ReadOnly()
+    app = counted(store)
+    app.invoke({"order": 3}, thread="t")
+    app.resume("t", answer=1)
+    app.fork("t", next(iter(app.history("t"))).seq, as_thread="fork")
+    store.is_open = False
+    found = seeded(store).replay("fork")
+    assert (found.verdict, found.calls) == ("same", 0)
+
+
+def test_a_flow_that_fails_is_the_same_only_if_its_run_did() -> None:
+    """Fails if code that raises where the record went on is called the same."""
+
+    def compiled(fails: bool) -> App[Any]:
+        @flow(name="f")
+        def code(order: int) -> int:
+            found = int(step(work, order))
+            if fails:
+                raise LookupError("no")
+            interrupt("go on?")
+            return found
+
+        return code.compile(store=store)
+
+    store = ReadOnly()
+    with pytest.raises(ExecutionError):
+        compiled(fails=True).invoke({"order": 1}, thread="failed")
+    compiled(fails=False).invoke({"order": 1}, thread="asks")
+    store.is_open = False
+
+    assert compiled(fails=True).replay("failed").verdict == "same"
+    found = compiled(fails=True).replay("asks")
+    assert (found.verdict, found.detail) == (
+        "differs",
+        "node 'f' failed at step 1 with LookupError",
+    )
+    assert compiled(fails=False).replay("failed").detail == "then call 2, interrupt 'go on?'"
+
+
+def test_edges_that_raise_or_cannot_be_replayed_are_reported() -> None:
+    """Fails if a router of the new code ends the replay, or an async one is never called."""
+
+    def leads(router: Any) -> App[Loop]:
+        graph = StateGraph(Loop, name="loop")
+        graph.add_node("up", lambda state: {"n": state["n"] + 1})
+        graph.add_edge(START, "up")
+        graph.add_conditional_edges("up", router, {"end": END})
+        return graph.compile(store=store)
+
+    async def later(state: Loop) -> str:
+        return "end"
+
+    def fails(state: Loop) -> str:
+        raise KeyError("gone")
+
+    store = ReadOnly()
+    leads(lambda state: "end").invoke({"n": 1}, thread="t")
+    store.is_open = False
+
+    assert leads(lambda state: "end").replay("t").verdict == "same"
+    assert leads(later).replay("t").detail == (
+        "after step 1 (up) it cannot be replayed: an edge is async"
+    )
+    assert "its edges raise" in leads(fails).replay("t").detail

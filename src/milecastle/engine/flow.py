@@ -137,6 +137,7 @@ class FlowRun:
         self.new = log.ended_waits(self.known)
         for one in self.new:
             self.known[one.record[0]] = RecordedCall(*one.record)
+        self.calls = len(self.known)
         self.context: Context = context
         context.flow = self
 
@@ -170,11 +171,12 @@ class FlowRun:
                     f"call {passed.id} was {passed}, and before it the code now makes call {id}, "
                     f"{shown(kind, name)}"
                 )
-            if len(self.known) + len(self.new) > self.most:
+            if self.calls >= self.most:
                 raise InvalidRequest(
                     f"flow '{self.name}' has made more than {self.most} calls: return again(...) "
                     "starts it anew with new arguments, or set flow(max_calls=...)"
                 )
+            self.calls += 1
             self.log.begin(id, shown(kind, name))
             return id, _NOTHING
         if found.kind != kind or found.name != name:
