@@ -198,18 +198,40 @@ def test_script_gets_the_list_and_the_outcome(api: Api, app: App[Review], browse
     fill(api, app, "a", "b")
     page = browser.page("/inbox?graph=review")
     live = page.one("div", id="live")
-    assert live.get("data-live") == "/inbox?graph=review"
+    assert live.get("data-live").startswith("/inbox?graph=review&q=a%2F")
     part = browser.page(live.get("data-live"), headers=HX)
     assert part.elements[0].attributes == live.attributes
     assert {one.get("id") for one in items(part)} == {one.get("id") for one in items(page)}
     fields = {**form_of(browser, "a", "graph=review"), "graph": "review"}
     done = browser.post("/inbox", {**fields, "value": "true"}, headers=HX)
-    assert done.elements[0].attributes == live.attributes
+    following = {"data-live": live.get("data-live").replace("=a%2F", "=b%2F")}
+    assert done.elements[0].attributes == {**live.attributes, **following}
     assert names_of(done) == ["b"]
     outcome = done.one("div", id="outcome")
     assert "Answered a. It continues." in outcome.text
     again = browser.post("/inbox", {**fields, "value": "true"}, headers=HX)
     assert "not open any more" in again.one("p", role="alert").text
+
+
+def test_question_answered_elsewhere_is_not_replaced_by_another(
+    api: Api, app: App[Review], browser: Browser
+) -> None:
+    """Tried: the first question opened in its place, for the key that was meant for this one."""
+    fill(api, app, "a", "b")
+    live = browser.page("/inbox").one("div", id="live").get("data-live")
+    assert live.startswith("/inbox?q=a%2F"), "the stream does not name the question that is open"
+    fields = form_of(browser, "b")
+    app.answer("a", True)
+    part = browser.page(live, headers=HX)
+    assert "no longer open" in part.one("h2", id="q-now").text
+    assert part.all("form") == []
+    assert names_of(part) == ["b"]
+    assert part.one("div", id="live").get("data-live") == live
+    (following,) = [one.get("href") for one in part.all("a", **{"class": "btn"})]
+    assert browser.page(following).sent("/inbox")["question"] == fields["question"]
+    fill(api, app, "c")
+    done = browser.post("/inbox", {**fields, "value": "true", "next": "a/gone"}, headers=HX)
+    assert "bool" in done.one("h2", id="q-now").text, "an answer does not move on"
 
 
 def test_refused_answer_is_said_beside_its_question(

@@ -1,6 +1,10 @@
 """The inbox: all open questions, one of them opened, answered alone or with others like it.
 
-What is answered is looked up again: the question must be open, and ask for the form's type.
+Rules:
+
+- What is answered is looked up again: the question must be open, and ask for the form's type.
+- A question is never replaced by another one under the reader's hands: the live part names the
+  question that is open, and says so when it has been answered elsewhere. Only an answer moves on.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ _FORM: Final = 30_000
 
 
 class InboxPageQuery(HttpDocument, frozen=True):
-    """``q`` is the question that is open, as ``THREAD/ID``; without it, the first."""
+    """``q`` is the question to open, as ``THREAD/ID``; without it, the first."""
 
     q: str | None = None
     graph: str | None = None
@@ -141,13 +145,13 @@ async def _inbox(
     request: ApiRequest, query: InboxPageQuery, outcomes: Iterable[ThreadOutcome] | None = None
 ) -> PageView:
     service, tenant = request.service, request.tenant
-    found = await request.off_loop(_read, service, tenant, query)
+    found = await request.off_loop(_read, service, tenant, query, outcomes is not None)
     chosen = {"graph": query.graph or None, "sort": query.sort, "after": query.after or None}
     opened: OpenedQuestion | None = found["opened"]
     answer = (
         [("answer", *of_tenant(tenant), "--", opened.listed.thread, "ANSWER")] if opened else []
     )
-    next = found.pop("next")
+    next, name = found.pop("next"), opened.listed.name if opened else query.q
     return PageView(
         template="inbox.html",
         live="_inbox.html" if outcomes is None else "_answered.html",
@@ -159,7 +163,7 @@ async def _inbox(
         values={
             **found,
             "chosen": chosen,
-            "here": f"/inbox{query_text({**chosen, 'q': query.q})}",
+            "here": f"/inbox{query_text({**chosen, 'q': name})}",
             "next": {**chosen, "after": next} if next else None,
             "graphs": sorted(service.apps),
             "may_answer": "answer" in request.identity.scopes,
@@ -168,7 +172,8 @@ async def _inbox(
     )
 
 
-def _read(service: Service, tenant: str, query: InboxPageQuery) -> dict[str, Any]:
+def _read(service: Service, tenant: str, query: InboxPageQuery, moves_on: bool) -> dict[str, Any]:
+    """The list, and the question to open: none if it is no longer open, unless one ``moves_on``."""
     asked = InboxQuery(graph=query.graph or None, after=query.after or None, limit=_ROWS)
     document = redacted(inbox_document(service, tenant, asked), service.redact)
     listed, unreadable, next, left = _room(document)
@@ -177,7 +182,7 @@ def _read(service: Service, tenant: str, query: InboxPageQuery) -> dict[str, Any
     names = [one.name for one in questions]
     place = names.index(query.q) if query.q in names else 0
     opened = None
-    if pairs:
+    if pairs and (moves_on or not query.q or query.q in names):
         alike = sum(one.kind == questions[place].kind for one in questions) - 1
         following = names[place + 1 : place + 2] or names[place - 1 : place]
         opened = _opened(service, tenant, *pairs[place], place, "".join(following), alike)

@@ -14,6 +14,7 @@
     event.preventDefault();
     if (sending) return;
     sending = true;
+    document.dispatchEvent(new Event("leaving")); // nothing else may change the page now
     const body = new URLSearchParams(new FormData(form, event.submitter));
     const toasts = document.querySelector(".toasts");
     const say = (toast, stays) => {
@@ -32,7 +33,6 @@
       const live = found.getElementById("live");
       Idiomorph.morph(byId("live"), live, { morphStyle: "outerHTML" });
       history.replaceState(null, "", live.dataset.live);
-      document.dispatchEvent(new Event("moved"));
       byId("q-now")?.focus();
     } catch {
       const toast = document.createElement("p");
@@ -41,6 +41,7 @@
       say(toast, true);
     }
     sending = false;
+    document.dispatchEvent(new Event("moved"));
   });
 
   const firstField = () =>
@@ -65,6 +66,7 @@
       if (event.key === "Enter" && target.closest("a, button, summary, input")) return;
       if (!acts[event.key]) return;
       event.preventDefault();
+      if (sending) return event.stopPropagation();
       acts[event.key]();
     },
     true,

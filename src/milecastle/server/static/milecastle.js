@@ -47,8 +47,10 @@
       liveness(`Not live: ${isOver ? "load the page again" : "the server does not answer"}`, false);
     };
     own.addEventListener("part", (event) => {
+      const asked = byId("live").dataset.live;
       Idiomorph.morph(byId("live"), JSON.parse(event.data), { morphStyle: "outerHTML" });
       shown();
+      if (byId("live").dataset.live !== asked) listen(); // it names what it shows now
     });
   };
   const shown = () => {
@@ -69,6 +71,13 @@
     if (!live) return location.assign(url);
     htmx.ajax("GET", url, { source: live, target: live, swap: "morph:outerHTML" });
   };
+  document.addEventListener("leaving", () => {
+    silence();
+    wanted = null;
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.pathInfo.requestPath !== wanted) event.detail.shouldSwap = false;
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (wanted === null) return;
     const asked = event.detail.pathInfo.requestPath;
@@ -181,6 +190,7 @@
     if (event.key === "Escape") closeMenus(null);
     const isTyping = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
     if (!isPlain(event) || isTyping || event.defaultPrevented) return;
+    if (event.repeat && "yn".includes(event.key)) return; // a key that is held answers once
     const place = going && one(`.nav a[data-go=${CSS.escape(event.key)}]`);
     going = event.key === "g";
     if (place) return place.click();
