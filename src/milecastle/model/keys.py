@@ -76,6 +76,11 @@ def own_key(tenant: str, kind: OwnKind, name: str) -> ThreadKey:
     return ThreadKey(tenant, own_name(kind, name))
 
 
+def is_upkeep(name: str) -> bool:
+    """True for the thread of a job or a schedule, and for its graph, which is Milecastle's own."""
+    return name.startswith((own_name("bulk", ""), own_name("schedule", "")))
+
+
 def refuse_own(thread: str) -> None:
     """Raise ``InvalidRequest`` for a name a caller's thread cannot have.
 

@@ -315,7 +315,10 @@ def _current(request: ApiRequest) -> Handle[Any]:
 )
 def list_runs_of_thread(request: ApiRequest) -> RunsDocument:
     """List the runs of a thread, newest first."""
-    service, key, query = request.service, request.key, request.query
+    return runs_of_thread(request.service, request.key, request.query)
+
+
+def runs_of_thread(service: Service, key: ThreadKey, query: ThreadRunsQuery) -> RunsDocument:
     service.line(key)
     runs = list(service.store.runs(key, limit=None if query.after else query.limit + 1))
     if query.after is not None:

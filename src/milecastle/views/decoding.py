@@ -22,12 +22,12 @@ from milecastle.codec.deltas import LogCodec, Operations, list_head, replay
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.codec.values import UntypedCodec
 from milecastle.engine.position import Position, restore
-from milecastle.engine.reserved_channels import CONFIG, SENDS, split
+from milecastle.engine.reserved_channels import CONFIG, NAMES, SENDS, split
 from milecastle.engine.status import NOTHING, Waits, waits_at
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
 from milecastle.graph.structure import CompiledGraph
-from milecastle.model.checkpoint import SNAPSHOT
+from milecastle.model.checkpoint import DELTA, SNAPSHOT
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Chain, Store
@@ -89,6 +89,19 @@ def _codec(
     if graph is not None:
         return log_codec_for(graph, sealers).for_thread(key)
     return LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
+
+
+def changed_channels(
+    key: ThreadKey, chain: Chain, keyring: Callable[[], Keyring | None]
+) -> tuple[str, ...]:
+    """The channels that a chain's last entry updates; none if it holds earlier updates, too."""
+    if chain.entries[-1].kind != DELTA:
+        return ()
+    body = _codec(key, chain, None, keyring).unseal_last(chain.entries)
+    refuse_excess(body)
+    names = msgspec.msgpack.decode(body, type=list[msgspec.Raw])[1::3]
+    found = [str(UntypedCodec().decode(bytes(name))) for name in names]
+    return tuple(name for name in dict.fromkeys(found) if name not in NAMES)
 
 
 def item_input(

@@ -12,7 +12,7 @@ from milecastle.app.threads.children import every_thread, is_child, own_threads
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
 from milecastle.model.checkpoint import CheckpointMetadata
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, is_upkeep
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store
 from milecastle.views.documents import HistoryDocument, ThreadLine
@@ -65,14 +65,20 @@ def thread_page(
     after: str | None = None,
     limit: int,
     most: int,
+    upkeep: bool = True,
 ) -> ThreadPage:
     """A page of ``thread_lines`` with their tags, which looks at ``most`` threads and no more.
 
     Status, tag and prefix are found by index. For a graph, every thread is looked at; for a status
-    and a tag, every thread with that tag.
+    and a tag, every thread with that tag. Without ``upkeep``, jobs and schedules are left out.
     """
+
+    def match(info: ThreadInfo) -> ThreadLine | None:
+        is_left_out = not upkeep and is_upkeep(info.key.thread)
+        return None if is_left_out else _matching(store, info, status, graph)
+
     candidates = _candidates(store, tenant, status, tag, prefix, after, False)
-    lines, last = _cut(candidates, lambda info: _matching(store, info, status, graph), limit, most)
+    lines, last = _cut(candidates, match, limit, most)
     return ThreadPage(with_tags(store, tenant, lines), last)
 
 
@@ -223,10 +229,12 @@ def recent_page(
     after: str | None = None,
     limit: int,
     most: int,
+    upkeep: bool = True,
 ) -> RecentPage:
     """A page of threads, newest change first, which looks at ``most`` threads and no more.
 
-    Only the status is found by index; graph, and a text in the name, are looked for.
+    Only the status is found by index; graph, and a text in the name, are looked for. Without
+    ``upkeep``, jobs and schedules are left out.
     """
     recorded = cast("RunStatus | None", "running" if status == LOST else status)
     found: list[ThreadLine] = []
@@ -236,8 +244,9 @@ def recent_page(
         page = store.recent_threads(tenant, status=recorded, limit=wanted, after=after)
         seen, after = seen + len(page.items), page.after
         for info in page.items:
-            line = None
-            if not is_child(info.key) and (text is None or text in info.key.thread):
+            line, name = None, info.key.thread
+            is_left_out = is_child(info.key) or (not upkeep and is_upkeep(name))
+            if not is_left_out and (text is None or text in name):
                 line = _matching(store, info, status, graph)
             found += [] if line is None else [line]
         if after is None:
@@ -246,9 +255,15 @@ def recent_page(
 
 
 def status_counts(store: Store, tenant: str, most: int) -> dict[RunStatus, int]:
-    """Number of threads of each status that is not an end, counted up to ``most``."""
+    """Number of threads of each status that is not an end, counted up to ``most``.
+
+    Jobs and schedules are not counted.
+    """
     counted: tuple[RunStatus, ...] = ("running", "queued", "interrupted", "failed", "sleeping")
     return {
-        status: sum(1 for _ in own_threads(store, tenant, status=status, limit=most))
+        status: sum(
+            not is_upkeep(info.key.thread)
+            for info in own_threads(store, tenant, status=status, limit=most)
+        )
         for status in counted
     }

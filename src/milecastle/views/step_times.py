@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -23,7 +24,7 @@ from milecastle.engine.reserved_channels import TIMES
 from milecastle.errors import CodecError
 from milecastle.model.checkpoint import HOLDING, ROLLUP, Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.model.step_times import StepTimes
+from milecastle.model.step_times import DONE, StepTimes
 from milecastle.ports.store import Store
 
 _BYTES: Final = 2_000_000
@@ -57,7 +58,7 @@ def read_times(
             if entry.seq > last:
                 return found
             if codec is None:
-                codec = _codec(key, entry, keyring)
+                codec = entry_codec(key, entry, keyring)
             if codec is None:
                 return found
             times = _times(codec, entry, rolled)
@@ -68,7 +69,10 @@ def read_times(
     return found
 
 
-def _codec(key: ThreadKey, entry: Entry, keyring: Callable[[], Keyring | None]) -> LogCodec | None:
+def entry_codec(
+    key: ThreadKey, entry: Entry, keyring: Callable[[], Keyring | None]
+) -> LogCodec | None:
+    """A codec for entries of a thread without its graph; ``None`` without its key."""
     if not entry.payload[1] & ENCRYPTED:
         return LogCodec(UntypedCodec())
     sealers = keyring()
@@ -102,3 +106,13 @@ def _times(codec: LogCodec, entry: Entry, rolled: int) -> StepTimes | None:
 def nodes_of_times(entry: Entry) -> Sequence[str]:
     """The nodes that the times of an entry name by their places."""
     return entry.next if entry.source in HOLDING else entry.nodes
+
+
+def items_of_times(entry: Entry, times: StepTimes) -> dict[str, int]:
+    """How many items of each node ended in a step; not those of nodes that ran once."""
+    names = nodes_of_times(entry)
+    if times.many is not None:
+        counted = {one.node: one.ran - one.failed for one in times.many.nodes}
+    else:
+        counted = Counter(one.node for one in times.tasks if one.item >= 0 and one.end == DONE)
+    return {names[node]: count for node, count in counted.items() if 0 <= node < len(names)}

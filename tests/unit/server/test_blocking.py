@@ -125,14 +125,18 @@ FORMS: dict[str, Any] = {
     "ActionForm": {"thread": "t"},
     "AnswerForm": {"question": "x", "field": "", "value": "\x80" * 50_000},
     "BulkForm": {"status": "failed", "graph": "heavy"},
+    "ChatForm": {"message": "\x80" * 50_000},
     "ColoursForm": {"colours": "dark"},
     "DiscardForm": {"number": "1"},
     "ForkForm": {"at": "1", "as_thread": "copied"},
     "InboxForm": {"question": "asks/x", "kind": "x", "field": "", "value": "\x80" * 50_000},
+    "LimitForm": {"action": "pause", "graph": "heavy"},
     "LoginForm": {"token": "x"},
     "LogoutForm": {},
+    "ScheduleForm": {"action": "pause", "graph": "heavy", "name": "none"},
     "StartForm": {"thread": "t", "field": "n", "value": "\x80" * 50_000},
     "TagForm": {"add": "eu"},
+    "ViewForm": {"name": "x" * 40},
     "UpdateForm": {"update": json.dumps({"lines": ["\x80" * 100] * 500})},
 }
 LINES: list[Endpoint | WebPage] = [*ENDPOINTS, *CHAT, *PAGES]

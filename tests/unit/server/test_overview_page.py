@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import msgspec.structs
@@ -214,7 +214,7 @@ def test_schedules_have_their_next_ticks(api: Api, browser: Browser) -> None:
     found = browser.page("/schedules")
     assert found.texts("th")[-2:] == ["<script>\\x1b[1m\\u202e", "often"]
     assert len(found.all("circle", r="5")) == 4
-    assert "every 60 s" in found.texts("td")
+    assert "every 1 min" in found.texts("td")
     other = Browser(api).log_in(token_of(OTHER)).page("/schedules")
     assert "often" not in other.one("main").text
 
@@ -299,3 +299,47 @@ def test_chart_adds_up_and_leaves_out_empty_parts() -> None:
     assert (chart.lower, chart.upper, len(chart.bars), chart.most) == (2, 2, 3, 4)
     assert chart.bars[0].said == "11:30: 1 completed, 1 failed"
     assert chart.marks[0][1] == "11:30"
+
+
+def test_schedule_is_paused_and_resumed_and_shows_its_firings(api: Api, browser: Browser) -> None:
+    """Fails if a firing has the outcome of another tick, or another tenant can pause it."""
+    graph = build("hourly")
+    graph.schedule(timedelta(hours=1), name="each", input={"n": 13, "log": []})
+    app = graph.compile(store=api.app.store)
+    api.serve(app)
+    schedules = Schedules(app)
+    schedules.register()
+    shown = browser.page("/overview").one("h1").text
+    assert shown == "Nothing has run here yet", "a schedule is taken for a run"
+    now = datetime.now(UTC)
+    schedules.backfill("each", now - timedelta(hours=5), now)
+    api.work(app)
+    strip = browser.page("/schedules").one("svg", **{"class": "strip"})
+    assert strip.get("aria-label") == "Last 5 ticks, 5 failed"
+    app.delete(schedules.runs["each"].schedule.thread(hour(now - timedelta(hours=2))))
+    titles = browser.page("/schedules").texts("title")
+    assert [one.rpartition(": ")[2] for one in titles if ": " in one] == [
+        "failed",
+        "failed",
+        "no run",
+        "failed",
+        "failed",
+    ]
+
+    def send(browser: Browser, action: str) -> int:
+        data = {"csrf": browser.csrf, "graph": "hourly", "name": "each", "action": action}
+        return browser.ask("POST", "/schedules", data=data).status_code
+
+    other = Browser(api).log_in(token_of(OTHER))
+    assert send(other, "pause") == 400
+    for action, status in (("pause", "paused"), ("resume", "active")):
+        assert send(browser, action) == 303
+        (info,) = schedules.all()
+        assert info.status == status
+    reader = Browser(api).log_in(token_of("default", "read"))
+    assert send(reader, "pause") == 403
+
+
+def hour(time: datetime) -> int:
+    """The tick of an hour, in microseconds."""
+    return int(time.timestamp()) // 3600 * 3600 * SECOND

@@ -12,6 +12,7 @@ import pytest
 from milecastle import (
     END,
     START,
+    Context,
     ExecutionError,
     Keyring,
     Retry,
@@ -29,8 +30,9 @@ from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.timeline import branches, folded, intervals, visits
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
+from milecastle.stores.memory import MemoryStore
 from tests.unit.server.browsing import Browser, Document
-from tests.unit.server.calling import OTHER, Api, build, token_of
+from tests.unit.server.calling import OTHER, Api, Trip, build, token_of
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 UNSAFE = ("<script>alert", "\x1b", "\u202e")
@@ -216,6 +218,54 @@ def test_fork_and_update(api: Api, browser: Browser) -> None:
     assert "sekrit" not in wrong.one("p", role="alert").text
 
 
+def test_changes_by_hand_say_what_was_changed(api: Api, browser: Browser, tmp_path: Path) -> None:
+    """Tried: "state changed" and "By hand" for every one of them."""
+    api.run("t", 42)
+    api.app.update_state("t", {"n": 7, "log": ["by ada"]})
+    api.app.fork("t", at=2)
+    found = browser.page("/threads/t")
+    rows = {one.get("id"): " ".join(one.text.split()) for one in found.all("tr") if one.get("id")}
+    assert "changed n, log" in rows["row-4"]
+    assert "forked from 2" in rows["row-5"]
+    titles = found.texts("title")
+    assert "By hand: changed n, log, checkpoint 4, on another branch" in titles
+    assert "By hand: forked from 2, checkpoint 5" in titles
+    folder = tmp_path / "sealed"
+    folder.mkdir()
+    sealed = Api(folder, encryption=Keyring({"k": b"k" * 32}, store=MemoryStore()))
+    sealed.run("t", 42)
+    sealed.app.update_state("t", {"n": 7})
+    assert "changed n" in Browser(sealed).log_in(token_of("default")).page("/threads/t").texts("td")
+    sealed.serve(build().compile(store=sealed.app.store))
+    assert "state changed" in (
+        Browser(sealed).log_in(token_of("default")).page("/threads/t").one("main").text
+    )
+    sealed.close()
+
+
+def test_children_are_listed_with_their_pages(api: Api, browser: Browser) -> None:
+    """Nothing on the page led to them. Fails if only subgraphs are listed."""
+    child = build("child").compile(store=api.app.store)
+    graph: StateGraph[Trip] = StateGraph(Trip, name="parent")
+
+    def send(state: Trip, ctx: Context) -> dict[str, Any]:
+        ctx.join(ctx.spawn(child, {"n": 42, "log": []}))
+        return {"log": ["sent"]}
+
+    graph.add_node("send", send)
+    graph.add_edges(START, "send", END)
+    app = graph.compile(store=api.app.store)
+    api.serve(app, child)
+    app.submit({"n": 1, "log": []}, "p")
+    api.work(app, child)
+    found = browser.page("/threads/p")
+    (card,) = found.all("section", id="subgraphs")
+    assert "graph child" in card.text
+    assert "Needs answer" in card.text
+    (link,) = [one.get("href") for one in found.all("a") if one.text.startswith("child@@p/")]
+    assert status(browser.page(link)) == "interrupted"
+
+
 def tags_shown(found: Document) -> list[str]:
     """The tags that the form offers to remove."""
     return [unquote(one.get("value")) for one in found.all("input", name="remove")]
@@ -313,8 +363,6 @@ def test_thread_of_another_graph_has_no_actions(api: Api, browser: Browser) -> N
 
 def test_encrypted_thread_without_its_key_has_metadata_only(tmp_path: Path) -> None:
     """Fails if it is an error, or if a form is offered that cannot work."""
-    from milecastle.stores.memory import MemoryStore
-
     ring = Keyring({"k": b"k" * 32}, store=MemoryStore())
     api = Api(tmp_path, encryption=ring)
     api.run("t", 42)
@@ -601,7 +649,7 @@ def test_the_page_says_why_a_thread_does_not_run(api: Api, browser: Browser) -> 
     """Nothing on the page explained a queued thread."""
     api.app.submit({"n": 1, "log": []}, "t")
     shown = browser.page("/threads/t")
-    assert "no worker serves graph 'trip'" in shown.one("p", **{"class": "why"}).text
+    assert "No worker serves graph 'trip'" in shown.one("p", **{"class": "why"}).text
 
 
 def test_unread_messages_are_shown_and_discarded(api: Api, browser: Browser) -> None:

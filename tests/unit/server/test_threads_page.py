@@ -6,6 +6,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from milecastle import CheckpointStore, ThreadKey
 from milecastle.server.identity import ALL_SCOPES
 from milecastle.views.listing import thread_page
 from tests.unit.server.browsing import Browser, Document
@@ -111,9 +112,57 @@ def test_tabs_have_the_number_of_threads(api: Api, browser: Browser) -> None:
     api.run("fails", 13)
     api.run("asks", 42)
     tabs = browser.page("/threads").one("nav", **{"aria-label": "Views"}).text
-    assert tabs.split() == ["All", "Running", "Needs", "answer", "1", "Failed", "1", "Sleeping"]
+    assert tabs.split() == [
+        "All",
+        "Running",
+        "Needs",
+        "answer",
+        "1",
+        "Failed",
+        "1",
+        "Sleeping",
+        "Save",
+        "view",
+    ]
     other = Browser(api).log_in(token_of(OTHER)).page("/threads")
     assert "1" not in other.one("nav", **{"aria-label": "Views"}).text
+
+
+def test_jobs_and_schedules_are_listed_only_by_their_names(api: Api, browser: Browser) -> None:
+    """Tried: listed with the threads of people, and counted in the tabs."""
+    api.run("t", 13)
+    for thread in ("bulk@@1", "schedule@@report", "tick@@report@2026-01-01T00:00:00Z"):
+        CheckpointStore(api.app.store).__put__(ThreadKey("default", thread), {"n": 1})
+    kept = ["tick@@report@2026-01-01T00:00:00Z", "t"]
+    assert names(browser.page("/threads")) == kept, "a firing is a run of the user's graph"
+    assert names(browser.page("/threads?sort=name")) == kept[::-1]
+    assert names(browser.page("/threads?q=b")) == []
+    assert names(browser.page("/threads?q=bulk@@")) == ["bulk@@1"]
+    assert names(browser.page("/threads?prefix=schedule@@")) == ["schedule@@report"]
+
+
+def test_view_is_saved_and_removed(api: Api, browser: Browser) -> None:
+    """Fails if it has another query, a hostile name is not text, or a cookie breaks a page."""
+    fill(api, "order-1", "other")
+    name = "mine, <b> & co"
+    query = browser.page("/threads?q=order").sent("/views")["query"]
+    data = {"csrf": browser.csrf, "name": name, "query": query}
+    answer = browser.ask("POST", "/views", data=data)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/threads?q=order")
+    tabs = browser.page("/threads").one("nav", **{"aria-label": "Views"})
+    assert name in tabs.text
+    (link,) = [one for one in browser.page("/threads").all("a") if name in one.text]
+    assert names(browser.page(link.get("href"))) == ["order-1"]
+    for wrong in ({"name": ""}, {"name": "x" * 41}, {"query": "//evil"}, {"query": "?" * 300}):
+        assert browser.ask("POST", "/views", data={**data, **wrong}).status_code == 400
+    for number in range(11):
+        browser.ask("POST", "/views", data={**data, "name": f"view {number}"})
+    assert browser.ask("POST", "/views", data={**data, "name": "more"}).status_code == 400
+    gone = browser.ask("POST", "/views", data={"csrf": browser.csrf, "remove": name})
+    assert gone.headers["location"] == "/threads"
+    assert name not in browser.page("/threads").one("main").text
+    browser.cookies["milecastle-views"] = "a%3Djavascript%3Ax%26b%3D%2F%2Fevil"
+    assert "javascript" not in browser.ask("GET", "/threads").text
 
 
 def test_scan_for_a_graph_stops_and_says_so(
@@ -259,6 +308,29 @@ def test_refused_threads_are_named_with_the_reason(api: Api, browser: Browser) -
     assert cells[3].startswith("MC")
     assert cells[4:] == ["queued", ""]
     assert browser.ask("POST", "/bulk/retry", data={"csrf": browser.csrf}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("verb", "n", "place"),
+    [("retry", 13, "/threads/t"), ("cancel", 42, "/threads/t"), ("delete", 13, "/threads")],
+)
+def test_action_on_a_page_of_a_thread_leads_back(
+    api: Api, browser: Browser, verb: str, n: int, place: str
+) -> None:
+    """Tried: a table of one outcome. What was deleted has no page: the list is shown."""
+    api.run("t", n)
+    (form,) = browser.page("/threads/t").all("form", id="actions")
+    assert form.get("method") == "post"
+    fields = {"thread": "t", "opens": "yes"}
+    if verb != "retry":
+        asked = browser.post(f"/bulk/{verb}", fields)
+        assert "/threads/t" in [one.get("href") for one in asked.all("a", **{"class": "btn"})]
+        fields = asked.sent(f"/bulk/{verb}")
+    data = {**fields, "confirmed": "yes", "csrf": browser.csrf}
+    answer = browser.ask("POST", f"/bulk/{verb}", data=data)
+    assert (answer.status_code, answer.headers["location"]) == (303, place)
+    refused = browser.post(f"/bulk/{verb}", {**data, "thread": "none"})
+    assert refused.texts("td")[1].startswith("MC")
 
 
 def test_reader_sees_no_actions_and_may_not_act(api: Api) -> None:

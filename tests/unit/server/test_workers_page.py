@@ -45,7 +45,8 @@ def test_workers_queue_and_limits_are_shown(api: Api, browser: Browser) -> None:
     assert ["w2here,", "1", "Draining"] in [row[:3] for row in rows]
     assert [held.key.thread, "begin"] in [row[:2] for row in rows]
     (queue,) = [row for row in rows if row[:2] == ["trip", api.app.graph.fingerprint[:8]]]
-    assert (queue[2], queue[-4:]) == ("1", ["1", "1", "2", "fit"])
+    end = queue.index("fit") + 1
+    assert (queue[2], queue[end - 4 : end]) == ("1", ["1", "1", "2", "fit"])
     assert ["trip", "all", "tenants", "together", "3", "5", "in", "60", "s"] in rows
     assert ["every", "graph", "default", "Paused"] in rows
     tiles = [one.text for one in found.all("div", **{"class": "tile"})]
@@ -124,3 +125,29 @@ def test_many_workers_are_not_too_large(api: Api, browser: Browser) -> None:
     for number in range(60):
         beat(api, f"{number}-{'<' * 400}")
     assert "more are not shown here" in browser.page("/workers").one("main").text
+
+
+def test_graph_is_paused_and_limited(api: Api, browser: Browser) -> None:
+    """Fails if another limit or tenant is changed, or one part of a limit forgets the other."""
+    fill(api, "t")
+    shared(api).set_limit(Limit(graph="trip", tenant="default", rate=5, period=60.0))
+
+    def send(**fields: str) -> int:
+        data = {"csrf": browser.csrf, "graph": "trip", **fields}
+        return browser.ask("POST", "/workers", data=data).status_code
+
+    assert send(action="pause") == 303
+    assert send(action="limit", concurrency="3") == 303
+    (limit,) = shared(api).limits()
+    wanted = Limit(graph="trip", tenant="default", rate=5, period=60.0, concurrency=3, paused=True)
+    assert limit == wanted
+    found = browser.page("/workers")
+    assert found.one("input", name="concurrency").get("value") == "3"
+    assert "Resume" in found.texts("button")
+    assert send(action="resume") == 303
+    assert send(action="limit", concurrency="") == 303
+    (limit,) = shared(api).limits()
+    assert limit == Limit(graph="trip", tenant="default", rate=5, period=60.0)
+    assert [send(action="limit", concurrency=text) for text in ("x", "-1")] == [400, 400]
+    other = Browser(api).log_in(token_of("default", "read")).page("/workers")
+    assert other.all("input", name="concurrency") == []

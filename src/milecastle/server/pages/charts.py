@@ -19,6 +19,15 @@ class Stack(NamedTuple):
     upper: int
 
 
+class Bar(NamedTuple):
+    """A bar of two counts, its title, and what is written below if there is room."""
+
+    lower: int
+    upper: int
+    said: str
+    mark: str
+
+
 class StackBar(NamedTuple):
     x: float
     width: float
@@ -44,16 +53,30 @@ class Chart(NamedTuple):
 def stacked(
     stacks: Sequence[Stack], height: int, words: tuple[str, str], *, days: bool = False
 ) -> Chart:
-    most = _ceiling(max((one.lower + one.upper for one in stacks), default=0))
+    return drawn(
+        [
+            Bar(
+                one.lower,
+                one.upper,
+                f"{_time(one.start, days)}: {one.lower:,} {words[0]}, {one.upper:,} {words[1]}",
+                _time(one.start, days),
+            )
+            for one in stacks
+        ],
+        height,
+    )
+
+
+def drawn(given: Sequence[Bar], height: int) -> Chart:
+    most = _ceiling(max((one.lower + one.upper for one in given), default=0))
     top, base = 6, height - 20
     scale = (base - top) / most
-    step = 100 / max(1, len(stacks))
+    step = 100 / max(1, len(given))
     bars: list[StackBar] = []
-    for index, one in enumerate(stacks):
+    for index, one in enumerate(given):
         below, above = one.lower * scale, one.upper * scale
         if not one.lower and not one.upper:
             continue
-        said = f"{_time(one.start, days)}: {one.lower:,} {words[0]}, {one.upper:,} {words[1]}"
         bars.append(
             StackBar(
                 round(index * step + step * 0.14, 2),
@@ -62,7 +85,7 @@ def stacked(
                 round(below, 1),
                 round(base - below - above, 1),
                 round(above, 1),
-                said,
+                one.said,
             )
         )
     parts = 4 if most % 4 == 0 else 2 if most % 2 == 0 else 1
@@ -70,13 +93,13 @@ def stacked(
         (round(base - most * part / parts * scale, 1), most * part // parts)
         for part in range(parts, -1, -1)
     )
-    every = max(1, len(stacks) // _LABELS)
+    every = max(1, len(given) // _LABELS)
     marks = tuple(
-        (round(index * step, 2), _time(one.start, days))
-        for index, one in enumerate(stacks)
+        (round(index * step, 2), one.mark)
+        for index, one in enumerate(given)
         if index % every == 0 and index * step < 92
     )
-    lower, upper = sum(one.lower for one in stacks), sum(one.upper for one in stacks)
+    lower, upper = sum(one.lower for one in given), sum(one.upper for one in given)
     return Chart(height, tuple(bars), lines, marks, lower, upper, most)
 
 

@@ -68,7 +68,8 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
     is_yet: bool
 
 
-def lane_look(lane: TimelineLane) -> LaneLook:
+def lane_look(lane: TimelineLane, hand: Mapping[int, str]) -> LaneLook:
+    """A lane; ``hand`` says by checkpoint what was changed by hand."""
     own = [bar for bar in lane.bars if not bar.is_left]
     tone, icon = _ICONS.get((own or lane.bars)[-1].kind, _DONE) if lane.bars else ("soft", "queue")
     return LaneLook(
@@ -77,7 +78,7 @@ def lane_look(lane: TimelineLane) -> LaneLook:
         icon=icon,
         said=_counted(lane, own),
         took=_took(lane, own),
-        bars=tuple(_bar_look(lane.node, bar) for bar in lane.bars),
+        bars=tuple(_bar_look(lane.node, bar, hand) for bar in lane.bars),
         is_yet=not lane.bars,
     )
 
@@ -101,7 +102,7 @@ def _lasting(length: int) -> str:
     return duration(length / 1_000_000)
 
 
-def _bar_look(node: str, bar: NodeBar) -> BarLook:
+def _bar_look(node: str, bar: NodeBar, hand: Mapping[int, str]) -> BarLook:
     kind, shape = _SHAPES[bar.kind]
     heights = _steps(bar.at_once, int(bar.width * 2)) if bar.width >= _STAIRS else []
     if shape == "stairs" and not any(heights):
@@ -112,7 +113,7 @@ def _bar_look(node: str, bar: NodeBar) -> BarLook:
         x=bar.x,
         width=bar.width,
         seq=bar.seq,
-        said=_said(short(node), bar) + (", on another branch" if bar.is_left else ""),
+        said=_said(short(node), bar, hand) + (", on another branch" if bar.is_left else ""),
         is_left=bar.is_left,
         parts=len(heights),
         points=_points(heights) if shape == "stairs" else "",
@@ -140,12 +141,12 @@ def _top(height: int, heights: Sequence[int]) -> float:
     return round(_HIGH - _HIGH * height / max(heights), 1)
 
 
-def _said(name: str, bar: NodeBar) -> str:
+def _said(name: str, bar: NodeBar, hand: Mapping[int, str]) -> str:
     length, place = _lasting(bar.stop - bar.start), f"checkpoint {bar.seq}"
     if bar.note:
         name = f"{name}, {short(bar.note)}"
     if bar.kind == "hand":
-        return f"By hand, {place}"
+        return f"By hand: {hand.get(bar.seq, 'changed')}, {place}"
     if bar.merged > 1 and bar.kind != "items":
         return f"{name}, {_WORDS[bar.kind]} {number(bar.merged)} times in {length}, until {place}"
     match bar.kind:

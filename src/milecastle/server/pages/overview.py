@@ -26,10 +26,13 @@ from milecastle.server.redaction import redacted
 from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
 from milecastle.server.threads import inbox_line
+from milecastle.views.listing import recent_page
 from milecastle.views.overview import AttentionLine, overview_document
 from milecastle.views.values import as_json
 
 _LOOK: Final = 6
+_SCHEDULES: Final = 500
+"""Threads of schedules and jobs that are looked at for one that somebody started."""
 _TITLE: Final = 120
 
 
@@ -61,7 +64,7 @@ def show_overview(request: ApiRequest) -> PageView:
     store, graph = service.store, query.graph or None
     graphs = sorted(service.apps)
     values: dict[str, Any] = {"graphs": graphs, "start": None}
-    if not store.recent_threads(tenant, limit=1).items:
+    if not recent_page(store, tenant, limit=1, most=_SCHEDULES, upkeep=False).lines:
         start = start_values(request, next(iter(service.apps.values())))
         if start is not None:
             return PageView(

@@ -37,6 +37,7 @@ from milecastle.server.pages.words import (
     number,
     plural,
     since,
+    soon,
     status_word,
 )
 from milecastle.server.problems import problem_document
@@ -115,6 +116,7 @@ class Renderer:
             number=number,
             query=query_text,
             segment=segment,
+            soon=soon,
         )
 
     async def response(self, view: PageView, request: ApiRequest) -> Response:

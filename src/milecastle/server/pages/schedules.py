@@ -1,20 +1,30 @@
-"""Schedules of the served graphs: the next 24 hours, and how each is doing."""
+"""Schedules of the served graphs: the next 24 hours, how each is doing, pause and resume."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from itertools import islice, takewhile
-from typing import Final
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import dropwhile, islice, takewhile
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from starlette.responses import RedirectResponse, Response
 
+from milecastle.app.application import App
+from milecastle.engine.status import claimed
+from milecastle.errors import InvalidRequest
 from milecastle.fleet.schedules import Schedules
 from milecastle.graph.schedules import Schedule
+from milecastle.model.run import RunStatus
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.store import Store
+from milecastle.server.documents import HttpDocument
+from milecastle.server.pages.forms import named
 from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.view import PageView, WebPage
+from milecastle.server.pages.words import duration
 from milecastle.server.request import ApiRequest
 from milecastle.views.documents import ScheduleLine
 from milecastle.views.lines import schedule_line
@@ -25,12 +35,44 @@ _TICKS: Final = 72
 """Ticks of a day that are drawn one by one."""
 
 
+_FIRINGS: Final = 20
+_WINDOWS: Final = (_HOUR, _DAY, 31 * _DAY, 366 * _DAY)
+_LOOKS: Final[Mapping[RunStatus, str]] = {
+    "completed": "work",
+    "failed": "bad",
+    "running": "run",
+    "interrupted": "ask",
+    "sleeping": "sleep",
+    "queued": "queue",
+    "cancelled": "off",
+    "superseded": "off",
+}
+
+
+class Firing(NamedTuple):
+    """A tick of the past: the colour of its run and a few words; no colour if it has no run."""
+
+    kind: str
+    said: str
+
+
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule with the times of its next ticks in percent of a day; ``None`` if too many."""
+    """A schedule with the times of its next ticks in percent of a day; ``None`` if too many.
+
+    ``firings`` are its last 20 ticks, oldest first, from the first that has a run.
+    """
 
     graph: str
     line: ScheduleLine
+    when: str
     ticks: list[tuple[float, str]] | None
+    firings: list[Firing]
+
+
+class ScheduleForm(HttpDocument, frozen=True):
+    graph: str
+    name: str
+    action: Literal["pause", "resume"]
 
 
 @WebPage("GET", "/schedules", "read", label="Schedules")
@@ -46,6 +88,7 @@ def show_schedules(request: ApiRequest) -> PageView:
         values={
             "rows": rows,
             "marks": _marks(now),
+            "may_change": "admin" in request.identity.scopes,
             "has_queue": isinstance(request.service.store, ClaimStore),
         },
     )
@@ -60,8 +103,49 @@ def _rows(request: ApiRequest, now: int) -> Iterator[ScheduleRow]:
             continue
         for info in Schedules(app).all():
             yield ScheduleRow(
-                graph=name, line=schedule_line(info), ticks=_ticks(info.schedule, now)
+                graph=name,
+                line=schedule_line(info),
+                when=_when(info.schedule),
+                ticks=_ticks(info.schedule, now),
+                firings=_firings(request.service.store, app.tenant, info.schedule, now),
             )
+
+
+def _when(schedule: Schedule) -> str:
+    period = schedule.when
+    if isinstance(period, timedelta):
+        return f"every {duration(period.total_seconds())}"
+    return schedule.described
+
+
+def _firings(store: Store, tenant: str, schedule: Schedule, now: int) -> list[Firing]:
+    """How the last ticks ended, from one read of the index."""
+    ticks = _past(schedule, now)
+    if not ticks:
+        return []
+    names = {schedule.thread(tick): _clock(tick, days=True) for tick in ticks}
+    before = next(iter(names))[:-1]  # only this is before it, and after the tick before
+    found = store.threads(tenant, after=before, limit=2 * _FIRINGS)
+    statuses = {info.key.thread: claimed(info).status for info in found}
+    firings = [
+        Firing(_LOOKS.get(statuses[name], "off"), f"{time}: {statuses[name]}")
+        if name in statuses
+        else Firing("", f"{time}: no run")
+        for name, time in names.items()
+    ]
+    return list(dropwhile(lambda one: not one.kind, firings))
+
+
+def _past(schedule: Schedule, now: int) -> list[int]:
+    windows = _WINDOWS
+    if isinstance(schedule.when, timedelta):
+        windows = (_FIRINGS * (schedule.when // timedelta(microseconds=1)),)
+    for window in windows:
+        coming = schedule.ticks(now - window)
+        found = deque(takewhile(lambda tick: tick <= now, coming), maxlen=_FIRINGS)
+        if len(found) == _FIRINGS or window == windows[-1]:
+            return list(found)
+    raise AssertionError(schedule)
 
 
 def _ticks(schedule: Schedule, now: int) -> list[tuple[float, str]] | None:
@@ -83,9 +167,23 @@ def _marks(now: int) -> list[tuple[float, str]]:
     ]
 
 
-def _clock(tick: int) -> str:
-    return f"{datetime.fromtimestamp(tick / 1_000_000, UTC):%H:%M}"
+def _clock(tick: int, *, days: bool = False) -> str:
+    time = datetime.fromtimestamp(tick / 1_000_000, UTC)
+    return f"{time.day} {time:%b %H:%M}" if days else f"{time:%H:%M}"
 
 
 def _size(row: ScheduleRow) -> int:
-    return 2000 + 90 * len(row.ticks or ()) + 3 * shown_size(row.line.name)
+    return 4500 + 90 * len(row.ticks or ()) + 3 * shown_size(row.line.name)
+
+
+@WebPage("POST", "/schedules", "admin", form=ScheduleForm)
+async def change_schedule(request: ApiRequest) -> Response:
+    """Pause or resume a schedule."""
+    form: ScheduleForm = request.body
+    app: App[Any] = request.service.named(named(form.graph))
+    if app.tenant != request.tenant:
+        raise InvalidRequest("the schedules of this graph belong to another tenant")
+    schedules = Schedules(app)
+    change: Any = schedules.pause if form.action == "pause" else schedules.resume
+    await request.off_loop(change, named(form.name))
+    return RedirectResponse("/schedules", 303)

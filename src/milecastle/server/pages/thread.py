@@ -10,21 +10,23 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from milecastle.app.threads.answers import answers_in
-from milecastle.app.threads.children import children_of
+from milecastle.app.threads.children import children_of, every_thread
 from milecastle.app.threads.tagging import tags_at
 from milecastle.codec.messages import open_message
 from milecastle.draw import notes_of
 from milecastle.errors import CodecError
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
+from milecastle.model.children import parent_tag
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END, START, Manifest
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.mailbox import StoredMessage, each_message
 from milecastle.ports.store import Store
 from milecastle.server.documents import HttpDocument
@@ -46,6 +48,7 @@ from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.reasons import why_document
 from milecastle.views.showing import change_line, changes_between, ended_tasks
+from milecastle.views.step_times import items_of_times
 from milecastle.views.timeline import TimelineMark, timeline_document, worked_by_node
 from milecastle.views.values import anything
 
@@ -90,6 +93,8 @@ class FormRefusal(NamedTuple):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """An open question with its form. ``call`` is the id of what it shows, if that has one."""
+
     id: str
     node: str
     question: Excerpt
@@ -100,6 +105,7 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     until: str | None
     shown: str
     reason: str
+    call: str
 
 
 class UnreadMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +186,39 @@ async def thread_view(
     )
 
 
+def thread_head(service: Service, read: Reading, tab: str) -> dict[str, Any]:
+    """What the head of each of a thread's pages shows; ``tab`` is the page that is open."""
+    store, key = service.store, read.key
+    values: Mapping[str, Any] = read.decoded.values if read.decoded else {}
+    return {
+        "name": key.thread,
+        "home": thread_url(key.thread),
+        "api": f"/v1/threads/{segment(key.thread)}",
+        "thread": with_tags(store, key.tenant, [looked_at(store, read.info)])[0],
+        "is_served": read.info.graph in service.apps,
+        "page_tab": tab,
+        "has_chat": isinstance(values.get("messages"), list),
+        "has_items": bool(fan_outs(read)),
+        "seq": read.entry.seq,
+    }
+
+
+def fan_outs(read: Reading) -> list[tuple[Entry, str, int]]:
+    """The fan-outs of what was read, oldest first: the entry, the node, and how many items ran.
+
+    The one that waits or runs after the entry is last; the others ended with theirs.
+    """
+    found = [
+        (entry, node, count)
+        for entry in read.entries
+        if (times := read.times.get(entry.seq)) is not None
+        for node, count in items_of_times(entry, times).items()
+        if count > 1
+    ]
+    waiting = read.decoded.tasks if read.decoded else {}
+    return found + [(read.entry, node, count) for node, count in waiting.items() if count > 1]
+
+
 def thread_url(thread: str, **query: Any) -> str:
     """URL for a thread's page, or for the list if a browser cannot request it."""
     if thread in (".", ".."):
@@ -194,7 +233,8 @@ def _values(
     at = query.at or None
     read = read_thread(service, key, at)
     excerpts = Excerpts(_VALUES, service.redact)
-    is_served = read.info.graph in service.apps
+    head = thread_head(service, read, "timeline")
+    is_served = head["is_served"]
     kept = {
         "tab": query.tab if query.tab != "state" else None,
         "axis": query.axis if query.axis != "work" else None,
@@ -202,31 +242,26 @@ def _values(
         "node": query.node or None,
     }
     seq = read.entry.seq
-    thread = with_tags(service.store, key.tenant, [looked_at(service.store, read.info)])[0]
     way, branch = read.way(), read.branch()
-    questions = _questions(read, excerpts, service.redact, said)
+    questions = shown_questions(read, excerpts, service.redact, said)
     failure = _failure(read, excerpts)
     mailbox = _mailbox(service, read, excerpts)
     changes = _changes(service, read, excerpts)
     manifest = _manifest(service, read)
     return {
-        "name": key.thread,
-        "home": thread_url(key.thread),
-        "api": f"/v1/threads/{segment(key.thread)}",
+        **head,
         "live_url": thread_url(key.thread, at=seq if at else None, **kept),
         "kept": kept,
         "query": query,
         "follows": at is None,
-        "thread": thread,
         "why": () if at else why_document(service.store, key).reasons,
         "worker": read.info.worker,
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
         "note": short(read.entry.note),
-        "what": _what(read, read.entry)[2],
+        "what": what_wrote(read, read.entry)[2],
         "next": _next(service, read),
         "head": read.head.seq,
         "first": read.first,
-        "is_served": is_served,
         "is_small": read.is_small,
         "may": {scope: is_served and scope in scopes for scope in ("run", "answer", "admin")},
         "totals": _totals(read),
@@ -234,7 +269,7 @@ def _values(
         **mailbox,
         "failure": failure,
         **changes,
-        **_panel(read, excerpts, query.tab, changes["was"], f"/v1/threads/{segment(key.thread)}"),
+        **_panel(read, excerpts, query.tab, changes["was"], head["api"]),
         "drawing": _drawing(service, manifest, read, way, query.node or ""),
         "is_whole": way.is_whole,
         "counted": len(way.path),
@@ -272,7 +307,7 @@ def _next(service: Service, read: Reading) -> str:
     return ", ".join(said)
 
 
-def _questions(
+def shown_questions(
     read: Reading, excerpts: Excerpts, redact: Redact | None, said: FormRefusal | None
 ) -> dict[str, Any]:
     lines = question_lines(read.decoded.interrupts) if read.decoded else ()
@@ -293,6 +328,7 @@ def _questions(
                 until=line.until,
                 shown=redacted(line, redact).digest or "",
                 reason=said.reason if typed and said is not None else "",
+                call=str(anything(show).get("id", "")) if isinstance(show, Mapping) else "",
             )
         )
     asked_at = moment(read.entry.created_at)
@@ -570,7 +606,10 @@ def _timeline(
         only=query.node or None,
         others=query.branch == "all",
     )
-    lanes = [lane_look(lane) for lane in found.lanes]
+    hand = {
+        one.seq: what_wrote(read, one)[2] for one in read.drawn if one.source in ("update", "fork")
+    }
+    lanes = [lane_look(lane, hand) for lane in found.lanes]
     return {
         "lanes": lanes,
         "more_lanes": found.more,
@@ -619,17 +658,24 @@ _SOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-def _what(read: Reading, entry: Entry) -> tuple[str, str, str]:
+def what_wrote(read: Reading, entry: Entry) -> tuple[str, str, str]:
     """A checkpoint's icon, its colour, and what wrote it."""
     icon, tone, word = _SOURCES[entry.source]
     if entry.source == "step":
-        return icon, tone, folded(entry.nodes)
+        times = read.times.get(entry.seq)
+        items = items_of_times(entry, times) if times is not None else {}
+        nodes = [
+            f"{short(node)} \u00d7{items[node]:,}" if items.get(node, 0) > 1 else node
+            for node in entry.nodes
+        ]
+        return icon, tone, folded(nodes)
     if entry.source in ("interrupt", "sleep"):
         return icon, tone, f"{folded(entry.next)} {word}".strip()
-    if entry.source in ("fork", "update"):
+    if entry.source == "update" and (channels := read.edited.get(entry.seq)):
+        return icon, tone, f"changed {folded(channels)}"
+    if entry.source == "fork":
         parent = next((one.seq for one in read.entries if one.id == entry.parent_id), None)
-        if entry.source == "fork" and parent is not None:
-            return icon, tone, f"forked from {parent}"
+        return icon, tone, word if parent is None else f"forked from {parent}"
     return icon, tone, word
 
 
@@ -663,7 +709,7 @@ def _checkpoints(
                 round(100 * index / (len(drawn) - 1), 2) if len(drawn) > 1 else 0.0,
                 one.seq,
                 "left" if one.seq not in branch else "bad" if one.seq in failed else _tick(one),
-                _what(read, one)[2],
+                what_wrote(read, one)[2],
             )
             for index, one in enumerate(drawn)
         ],
@@ -674,10 +720,11 @@ def _wrote(entry: Entry) -> tuple[str, ...]:
     return entry.nodes if entry.source == "step" else ()
 
 
-def _nexts(entry: Entry, manifest: Manifest | None) -> tuple[str, ...]:
+def _nexts(entry: Entry, manifest: Manifest | None) -> Sequence[str]:
     """The nodes to run after a checkpoint; at the beginning, the first of the graph."""
     found = entry.next or entry.route
-    return (manifest.first if manifest is not None else ()) or found if START in found else found
+    first = manifest.first if manifest is not None and START in found else ()
+    return first or [node for node in found if node != START]
 
 
 def _tick(entry: Entry) -> str:
@@ -696,7 +743,7 @@ def _row(
 ) -> CheckpointRow:
     run = read.runs.get(entry.run_id)
     failed = run is not None and run.status == "failed" and is_last(entry, read.entries)
-    icon, tone, what = _what(read, entry)
+    icon, tone, what = what_wrote(read, entry)
     is_shown = span is not None and span.kind != "ended"
     lasted = duration((span.stop - span.start) / 1_000_000) if span and is_shown else ""
     if lasted and span is not None and span.kind in ("waiting", "sleeping", "stopped"):
@@ -725,7 +772,7 @@ def _branches(read: Reading, branch: frozenset[int]) -> list[BranchRow]:
     rows: list[BranchRow] = []
     by_seq = {one.seq: one for one in read.entries}
     for one in found[-_BRANCHES:]:
-        ends = folded(by_seq[one.last].nodes) or by_seq[one.last].source
+        ends = what_wrote(read, by_seq[one.last])[2]
         said = f"{one.source} at {one.parent}" if one.parent else f"{one.source} to {ends}"
         rows.append(
             BranchRow(
@@ -739,9 +786,34 @@ def _branches(read: Reading, branch: frozenset[int]) -> list[BranchRow]:
     return rows
 
 
-def _children(service: Service, key: ThreadKey) -> list[tuple[str, str, str]]:
-    found = islice(children_of(service.store, key), _CHILDREN + 1)
+class ChildLine(NamedTuple):
+    """A subgraph's thread, or a child that has a page of its own: then ``href`` is not empty."""
+
+    name: str
+    graph: str
+    status: str
+    href: str
+
+
+def _children(service: Service, key: ThreadKey) -> list[ChildLine]:
+    store = service.store
+    nested = islice(children_of(store, key), _CHILDREN + 1)
+    spawned: Iterable[ThreadInfo] = ()
+    if store.tags is not None:
+        found = every_thread(store, key.tenant, tag=parent_tag(key.thread), page=_CHILDREN + 1)
+        spawned = islice(found, _CHILDREN + 1)
     return [
-        (short(info.key.thread.rpartition("\x1f")[2]), short(info.graph), info.status)
-        for info in found
+        *(
+            ChildLine(short(one.key.thread.rpartition("\x1f")[2]), short(one.graph), one.status, "")
+            for one in nested
+        ),
+        *(
+            ChildLine(
+                short(one.key.thread),
+                short(one.graph),
+                one.status,
+                thread_url(one.key.thread),
+            )
+            for one in spawned
+        ),
     ]

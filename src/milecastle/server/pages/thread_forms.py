@@ -41,11 +41,15 @@ _UPDATE: Final = "update"
 
 
 class AnswerForm(SchemaForm, frozen=True, kw_only=True):
-    """The answer to the question with this id; ``shown`` is the digest of what the page shows."""
+    """The answer to the question with this id; ``shown`` is the digest of what the page shows.
+
+    ``chat`` is set where the conversation is to be shown then.
+    """
 
     question: str
     reason: str = ""
     shown: str = ""
+    chat: str = ""
 
 
 class DiscardForm(HttpDocument, frozen=True):
@@ -78,7 +82,8 @@ async def answer(request: ApiRequest) -> PageView | Response:
     id, typed = named(form.question), typed_in(form)
     said = FormRefusal(id, "", "", typed, form.reason)
     by = request.actor(form.reason.strip(), form.shown or None)
-    return await _done(request, _answered(request, id, typed, by), said, None)
+    page = "/chat" if form.chat else ""
+    return await _done(request, _answered(request, id, typed, by), said, None, page)
 
 
 async def _answered(request: ApiRequest, id: str, typed: Mapping[str, str], by: Actor) -> str:
@@ -163,10 +168,14 @@ def _update(service: Service, key: ThreadKey, form: UpdateForm) -> None:
 
 
 async def _done(
-    request: ApiRequest, doing: Awaitable[str], said: FormRefusal, at: str | None
+    request: ApiRequest,
+    doing: Awaitable[str],
+    said: FormRefusal,
+    at: str | None,
+    page: str = "",
 ) -> PageView | Response:
     try:
-        return RedirectResponse(thread_url(await doing), 303)
+        return RedirectResponse(f"{thread_url(await doing)}{page}", 303)
     except MilecastleError as error:
         if "read" not in request.identity.scopes:
             raise

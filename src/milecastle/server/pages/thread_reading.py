@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.threads.reading import running_now
 from milecastle.errors import CodecError
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.model.step_times import StepTimes
+from milecastle.ports.store import Store
 from milecastle.server.pages.timeline import Interval, Visits, intervals, visits
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.service import Service
-from milecastle.views.decoding import Decoded
+from milecastle.views.decoding import Decoded, changed_channels
 from milecastle.views.step_times import read_times
 from milecastle.views.timeline import TimelineData
 
@@ -36,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     ``next`` are the nodes to run after ``entry``, or those a worker runs now. ``entries`` are
     the history's page, oldest first; ``failure`` happened at this checkpoint. ``times`` are of the
-    steps that are drawn.
+    steps that are drawn. ``edited`` has the channels of changes by hand, as far as they are known.
     """
 
     key: ThreadKey
@@ -52,6 +55,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     runs: dict[str, RunRecord]
     failure: Failure | None
     times: Mapping[int, StepTimes]
+    edited: Mapping[int, tuple[str, ...]]
 
     @property
     def is_head(self) -> bool:
@@ -138,10 +142,24 @@ def read_thread(service: Service, key: ThreadKey, at: str | None) -> Reading:
         runs={run.run_id: run for run in found if run is not None},
         failure=store.failure(key, entry.run_id) if is_last(entry, entries) else None,
         times=read_times(store, key, lambda: keyring, near[0].seq, near[-1].seq),
+        edited=_edited(store, key, keyring, near),
     )
 
 
 _RUNS: Final = 60
+_EDITS: Final = 20
+
+
+def _edited(
+    store: Store, key: ThreadKey, keyring: Keyring | None, entries: Sequence[Entry]
+) -> dict[int, tuple[str, ...]]:
+    found: dict[int, tuple[str, ...]] = {}
+    for entry in [one for one in entries if one.source == "update"][-_EDITS:]:
+        chain = store.read(key, entry.seq)
+        if chain is not None:
+            with suppress(CodecError):  # encrypted with a key that is not here
+                found[entry.seq] = changed_channels(key, chain, lambda: keyring)
+    return found
 
 
 def _first(service: Service, key: ThreadKey) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -17,7 +17,9 @@ from milecastle.server.identity import TokenScope
 from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
 from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.runs import bulk_values
-from milecastle.server.pages.view import PageView, WebPage, of_tenant
+from milecastle.server.pages.saved_views import saved_views
+from milecastle.server.pages.thread import thread_url
+from milecastle.server.pages.view import PagePlace, PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
@@ -34,7 +36,8 @@ _TABS: Final = (None, "running", "interrupted", "failed", "sleeping")
 class ThreadsPageQuery(HttpDocument, frozen=True):
     """``q`` is a part of the name; words as ``status:failed`` in it become filters.
 
-    ``prefix`` is the beginning of the name. ``sort`` is ``recent`` or ``name``.
+    ``prefix`` is the beginning of the name. ``sort`` is ``recent`` or ``name``. Jobs and schedules
+    are listed if one of the two has their ``@@``.
     """
 
     q: str | None = None
@@ -44,13 +47,18 @@ class ThreadsPageQuery(HttpDocument, frozen=True):
     prefix: str | None = None
     sort: str | None = None
     after: str | None = None
+    do: Literal["save"] | None = None
 
 
 class ActionForm(HttpDocument, frozen=True):
-    """Selected threads; ``confirmed`` is set by the confirmation page."""
+    """Selected threads; ``confirmed`` is set by the confirmation page.
+
+    ``opens`` is set where the one thread is to be opened then.
+    """
 
     thread: tuple[str, ...] = ()
     confirmed: str = ""
+    opens: str = ""
 
 
 class _Found(NamedTuple):
@@ -81,6 +89,8 @@ def list_threads(request: ApiRequest) -> PageView:
             "filters": {name: value for name, value in filters.items() if value},
             "sent": _sent(chosen),
             "tabs": _TABS,
+            "saved": saved_views(request.http),
+            "saving": request.query.do == "save",
             "counts": status_counts(store, tenant, _COUNTED),
             "counted": _COUNTED,
             "statuses": get_args(ListedStatus),
@@ -99,7 +109,7 @@ def list_threads(request: ApiRequest) -> PageView:
 
 def _chosen(query: ThreadsPageQuery) -> dict[str, Any]:
     chosen: dict[str, Any] = {
-        name: getattr(query, name) or None for name in query.__struct_fields__
+        name: getattr(query, name) or None for name in query.__struct_fields__ if name != "do"
     }
     for word, value in _WORD.findall(chosen["q"] or ""):
         chosen["prefix" if word == "name" else word] = value.strip('"') or None
@@ -121,7 +131,8 @@ def _sent(chosen: dict[str, Any]) -> dict[str, Any]:
 def _by_name(request: ApiRequest, chosen: dict[str, Any]) -> _Found:
     wanted = {name: chosen[name] for name in ("status", "graph", "tag", "prefix", "after")}
     store, most = request.service.store, limits.LOOKED_AT
-    page = thread_page(store, request.tenant, **wanted, limit=_ROWS, most=most)
+    upkeep = _with_upkeep(chosen)
+    page = thread_page(store, request.tenant, **wanted, limit=_ROWS, most=most, upkeep=upkeep)
     lines = tuple(fitting(page.lines, _size))
     is_cut = len(lines) < len(page.lines)
     is_scan = bool(chosen["graph"] or (chosen["tag"] and chosen["status"]))
@@ -134,7 +145,15 @@ def _by_change(request: ApiRequest, chosen: dict[str, Any], rows: int | None = N
     rows = _ROWS if rows is None else rows
     wanted = {name: chosen[name] for name in ("status", "graph")}
     named = (
-        thread_page(store, tenant, **wanted, prefix=text, limit=rows, most=limits.LOOKED_AT).lines
+        thread_page(
+            store,
+            tenant,
+            **wanted,
+            prefix=text,
+            limit=rows,
+            most=limits.LOOKED_AT,
+            upkeep=_with_upkeep(chosen),
+        ).lines
         if text and not chosen["after"]
         else ()
     )
@@ -146,6 +165,7 @@ def _by_change(request: ApiRequest, chosen: dict[str, Any], rows: int | None = N
         after=chosen["after"],
         limit=rows,
         most=limits.LOOKED_AT,
+        upkeep=_with_upkeep(chosen),
     )
     known = {line.thread for line in named}
     lines = (*named, *(line for line in page.lines if line.thread not in known))
@@ -153,6 +173,10 @@ def _by_change(request: ApiRequest, chosen: dict[str, Any], rows: int | None = N
         return _by_change(request, chosen, max(1, rows // 2))
     is_scan = bool(text or chosen["graph"])
     return _Found(lines, page.next, page.seen if is_scan else None)
+
+
+def _with_upkeep(chosen: dict[str, Any]) -> bool:
+    return "@@" in f"{chosen['prefix']} {chosen['q']}"
 
 
 def _size(line: ThreadLine) -> int:
@@ -233,7 +257,12 @@ async def act(action: ThreadAction, request: ApiRequest) -> PageView:
             await outcome_of(key.thread, action.perform(service, key), service.redact)
             for key in keys
         ]
-    verb = action.verb
+    verb, place = action.verb, None
+    opens = threads[0] if form.opens and len(threads) == 1 else ""
+    if opens and outcomes and not outcomes[0][2] and "read" in request.identity.scopes:
+        is_left = verb != "delete"
+        path = "/threads/{thread}" if is_left else "/threads"
+        place = PagePlace(path, {"thread": opens} if is_left else {})
     return PageView(
         template="outcomes.html" if outcomes else "confirm.html",
         title=f"{verb.capitalize()} threads",
@@ -242,9 +271,11 @@ async def act(action: ThreadAction, request: ApiRequest) -> PageView:
             "action": action,
             "threads": threads,
             "outcomes": outcomes,
-            "back": "/threads",
-            "back_to": "Threads",
+            "opens": form.opens,
+            "back": thread_url(opens) if opens else "/threads",
+            "back_to": "The thread" if opens else "Threads",
         },
+        place=place,
     )
 
 

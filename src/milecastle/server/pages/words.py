@@ -73,6 +73,11 @@ def ago(moment: str, now: float | None = None) -> str:
     return f"{rough(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
+def soon(moment: str) -> str:
+    """Time until then, in one unit."""
+    return rough(max(0.0, parsed(moment).timestamp() - time.time()))
+
+
 def since(moment: str) -> float:
     """Seconds since a time."""
     return max(0.0, time.time() - parsed(moment).timestamp())

@@ -1,4 +1,4 @@
-"""The store's workers, and their queue.
+"""The store's workers, their queue, and what limits it.
 
 Workers serve every tenant, and so are shown to each. Threads, lanes and limits are those of the
 caller's tenant.
@@ -7,10 +7,18 @@ caller's tenant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec.structs
+from starlette.responses import RedirectResponse, Response
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import is_upkeep
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.limits import Limit
 from milecastle.ports.store import Store
+from milecastle.server.documents import HttpDocument
+from milecastle.server.pages.forms import named
 from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
@@ -24,6 +32,17 @@ _UNSERVED: Final = 3
 """How many versions without a worker are named above the queue."""
 
 
+class LimitForm(HttpDocument, frozen=True):
+    """A change to the limit of a graph for the caller's tenant; ``concurrency`` is empty for none.
+
+    An empty ``graph`` means every graph.
+    """
+
+    action: Literal["pause", "resume", "limit"]
+    graph: str = ""
+    concurrency: str = ""
+
+
 @WebPage("GET", "/workers", "read", label="Workers")
 def show_workers(request: ApiRequest) -> PageView:
     """Workers with what they run, the queue, and what limits it."""
@@ -34,6 +53,7 @@ def show_workers(request: ApiRequest) -> PageView:
         title="Workers and queue",
         commands=(("workers", "--threads"), ("queue", *of_tenant(tenant))),
         values={
+            "may_change": "admin" in request.identity.scopes,
             "has_worker": request.service.worker is not None,
             "fleet": _fleet(request.service.store, tenant),
         },
@@ -48,14 +68,26 @@ def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
     troubled = sorted(fleet.workers, key=lambda line: line.silent <= line.silent_after)
     slowest = sorted(fleet.threads, key=lambda line: -line.seconds)
     found: dict[str, list[Any]] = {
-        "workers": troubled,
+        "workers": [_served(line) for line in troubled],
         "threads": [line for line in slowest if line.tenant == tenant],
-        "lanes": [line for line in queue.lanes if line.tenant == tenant],
+        "lanes": [line for line in queue.lanes if line.tenant == tenant and not _idle(line)],
         "limits": [line for line in queue.limits if line.tenant in ("", tenant)],
     }
     shown = {name: list(fitting(lines, _size, _PART)) for name, lines in found.items()}
     left = {name: len(lines) - len(shown[name]) for name, lines in found.items()}
-    return {**shown, "left": left, **_numbers(fleet.workers, found["lanes"])}
+    own = {one.graph: one for one in queue.limits if one.tenant == tenant}
+    return {**shown, "left": left, "own": own, **_numbers(fleet.workers, found["lanes"])}
+
+
+def _served(line: WorkerLine) -> WorkerLine:
+    """A worker without the lanes of jobs and schedules, which it has for each of its graphs."""
+    lanes = tuple(lane for lane in line.lanes if not is_upkeep(lane))
+    return msgspec.structs.replace(line, lanes=lanes)
+
+
+def _idle(line: LaneLine) -> bool:
+    """True for a lane of jobs, or of a schedule, in which nothing waits or runs now."""
+    return is_upkeep(line.graph) and not line.due and not line.running
 
 
 def _numbers(
@@ -86,3 +118,27 @@ def _size(line: Any) -> int:
         texts: Iterable[Any] = anything(value) if isinstance(value, tuple) else (value,)
         size += sum(20 + shown_size(one) for one in texts if isinstance(one, str))
     return size
+
+
+@WebPage("POST", "/workers", "admin", form=LimitForm)
+async def change_limit(request: ApiRequest) -> Response:
+    """Pause, resume or limit what workers claim of the caller's tenant."""
+    form: LimitForm = request.body
+    store = request.service.store
+    if not isinstance(store, ClaimStore):
+        raise InvalidRequest("the store of this server has no queue that workers share")
+    await request.off_loop(_change, store, request.tenant, named(form.graph), form)
+    return RedirectResponse("/workers", 303)
+
+
+def _change(store: ClaimStore, tenant: str, graph: str, form: LimitForm) -> None:
+    known = {(limit.graph, limit.tenant): limit for limit in store.limits()}
+    limit = known.get((graph, tenant), Limit(graph=graph, tenant=tenant))
+    if form.action == "limit":
+        try:
+            most = int(form.concurrency) if form.concurrency.strip() else None
+        except ValueError:
+            raise InvalidRequest("how many run at once is a number, or empty") from None
+        store.set_limit(msgspec.structs.replace(limit, concurrency=most))
+    else:
+        store.set_limit(msgspec.structs.replace(limit, paused=form.action == "pause"))
