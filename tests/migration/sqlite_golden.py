@@ -1,8 +1,9 @@
-"""Makes the golden file of the SQLite store: one for each format version, never made again.
+"""Make the golden file of the SQLite store: one for each format version.
 
     python -m tests.migration.sqlite_golden
 
-Run it once, when a format version is new. Every later version must read what it wrote.
+Until the first release is tagged, a change of version 1 makes its file again. From then on it is
+made once, when a format version is new, and every later version must read it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"),
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
 MAILED = a_key("iota")
-VERSION = 9
+VERSION = 1
+PATH = GOLDEN / f"sqlite-v{VERSION}.db"
 
 
-def fill(store: ClaimStore, version: int = VERSION) -> None:
-    """Write everything that a store of a version can hold; the same each time."""
+def fill(store: ClaimStore) -> None:
+    """Write everything that a store can hold; the same each time."""
     alpha = Writer(KEYS[0], 1).begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA))
     alpha.append(store, source="takeover", note="caf\u00e9 \U0001f3f0", route=("research",))
     failed = a_run(KEYS[0], 2, status="failed", ended_at=9, metadata={"host": "wall"})
@@ -55,21 +57,14 @@ def fill(store: ClaimStore, version: int = VERSION) -> None:
     store.commit(gamma.batch(results=(a_result(5, "one"), a_result(5, "three"))))
     asleep = msgspec.structs.replace(gamma.run, status="sleeping", wake_at=8)
     store.commit(gamma.batch(runs=(asleep,)))
-    if version > 1:
-        _fill_what_version_2_has(store)
-    if version > 3:
-        _fill_what_version_4_has(store)
-    if version > 4:
-        change(
-            store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"]
-        )
-    if version > 5:
-        store.beat(a_worker("patient", silent_after=60.0))
-    if version > 7:
-        _fill_what_version_8_has(store)
+    _fill_waiting(store)
+    _fill_queues(store)
+    change(store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"])
+    store.beat(a_worker("patient", silent_after=60.0))
+    _fill_mailbox(store)
 
 
-def _fill_what_version_2_has(store: Store) -> None:
+def _fill_waiting(store: Store) -> None:
     delta = Writer(KEYS[4], 6)
     owner = Owner(host="wall \U0001f3f0", boot_id="b" * 36, pid=4711, started="17")
     delta.run = msgspec.structs.replace(delta.run, owner=owner)
@@ -81,7 +76,7 @@ def _fill_what_version_2_has(store: Store) -> None:
     delta.append(store, source="interrupt", thread=line)
 
 
-def _fill_what_version_4_has(store: ClaimStore) -> None:
+def _fill_queues(store: ClaimStore) -> None:
     epsilon = queued(store, "epsilon", 7, due_at=2**53 + 1)
     enqueued(store, epsilon, 10)
     enqueued(store, epsilon, 11)
@@ -95,7 +90,7 @@ def _fill_what_version_4_has(store: ClaimStore) -> None:
     )
 
 
-def _fill_what_version_8_has(store: ClaimStore) -> None:
+def _fill_mailbox(store: ClaimStore) -> None:
     iota = running(store, MAILED.thread, 13)
     for mark, topic in (("m1", "go"), ("m2", "caf\u00e9 \U0001f3f0"), ("m3", "go"), ("m4", "")):
         send(store, iota, mark, topic)
@@ -129,11 +124,9 @@ def claims_in(store: ClaimStore) -> tuple[Any, ...]:
 
 def main() -> None:
     """Write the file of the newest version, unless it is there."""
-    path = GOLDEN / f"sqlite-v{VERSION}.db"
-    if path.exists():
-        raise SystemExit(f"{path} is there already, and stays as it is")
-    path.parent.mkdir(exist_ok=True)
-    store = SqliteStore(path)
+    if PATH.exists():
+        raise SystemExit(f"{PATH} is there already, and stays as it is")
+    store = SqliteStore(PATH)
     fill(store)
     store.close()
 

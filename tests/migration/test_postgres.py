@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from urllib.parse import quote
 
-import msgspec.structs
 import pytest
 from psycopg import sql
 
 from milecastle.errors import FormatTooNew, StoreError
-from milecastle.ports.claims import waiting_inputs
-from milecastle.stores.postgres import PostgresStore, migrate
+from milecastle.stores.memory import MemoryStore
+from milecastle.stores.postgres import PostgresServer, PostgresStore, migrate, migrating
+from milecastle.stores.postgres import store as store_module
 from milecastle.stores.postgres.migrating import LATEST, script
 from milecastle.stores.postgres.statements import migrations
-from milecastle.testing.contract_claims import LANE, a_line, names, queued
-from milecastle.testing.contract_inputs import enqueued, inputs_of
-from milecastle.testing.contract_mailbox import mailbox_of
-from milecastle.testing.contract_tags import change
-from milecastle.testing.entries import Writer, a_key, a_run, make_id
+from milecastle.testing.contract_reading import check_reads
+from milecastle.testing.entries import Writer, a_key
+from tests.migration.postgres_golden import PATH, restore, rows_of
+from tests.migration.sqlite_golden import TAGGED, claims_in, everything_in, fill, messages_in
 from tests.postgres_cluster import Cluster, needs_postgres, new_schema, the_cluster
 from tests.process.postgres_workers import start
 
@@ -30,9 +30,7 @@ def cluster() -> Cluster:
 
 
 def versions(cluster: Cluster, schema: str) -> list[int]:
-    query = sql.SQL("SELECT version FROM {} ORDER BY 1").format(
-        sql.Identifier(schema, "migrations")
-    )
+    query = sql.SQL("SELECT version FROM {} ORDER BY 1").format(sql.Identifier(schema, "format"))
     with cluster.connect() as connection:
         return [version for (version,) in connection.execute(query)]
 
@@ -62,7 +60,7 @@ def test_migrating_again_does_nothing(cluster: Cluster) -> None:
 def test_a_newer_schema_is_refused(cluster: Cluster) -> None:
     schema = new_schema()
     migrate(cluster.url_of(schema))
-    table = sql.Identifier(schema, "migrations")
+    table = sql.Identifier(schema, "format")
     cluster.execute(
         sql.SQL("INSERT INTO {} (version) VALUES ({})").format(table, sql.Literal(LATEST + 1))
     )
@@ -110,186 +108,113 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-TO_VERSION_9 = """
-CREATE TABLE {schema}.inputs (
-    number bigint GENERATED ALWAYS AS IDENTITY,
-    tenant text COLLATE "C" NOT NULL,
-    thread text COLLATE "C" NOT NULL,
-    mark text COLLATE "C" NOT NULL,
-    run_id text COLLATE "C" NOT NULL,
-    payload bytea NOT NULL,
-    PRIMARY KEY (tenant, thread, number),
-    UNIQUE (tenant, thread, mark)
-);
-INSERT INTO {schema}.inputs (tenant, thread, mark, run_id, payload)
-SELECT tenant, thread, 'mark of ' || mark, mark, payload
-FROM {schema}.mailbox WHERE topic = '__input' AND consumed IS NULL ORDER BY number;
-DELETE FROM {schema}.mailbox WHERE topic = '__input';
-DELETE FROM {schema}.migrations WHERE version = 10;
+VERSION_2 = """
+CREATE TABLE {schema}.colours (colour text);
+ALTER TABLE {schema}.threads ADD COLUMN colour text NOT NULL DEFAULT 'red';
 """
-"""Back to the tables of version 9, in which waiting inputs have a table."""
-
-TO_VERSION_8 = (
-    TO_VERSION_9
-    + """
-DROP TABLE {schema}.mailbox;
-ALTER TABLE {schema}.threads
-    DROP COLUMN waiting_topics, DROP COLUMN last_message, DROP COLUMN unread;
-DELETE FROM {schema}.migrations WHERE version = 9;
-"""
-)
-"""Back to the tables of version 8, in which threads have no mailbox."""
-
-TO_VERSION_7 = (
-    TO_VERSION_8
-    + """
-DROP INDEX {schema}.runs_by_input;
-DELETE FROM {schema}.migrations WHERE version = 8;
-"""
-)
-"""Back to the tables of version 7, which did not find a run by its input."""
-
-TO_VERSION_5 = (
-    TO_VERSION_7
-    + """
-ALTER TABLE {schema}.workers DROP COLUMN silent;
-DELETE FROM {schema}.migrations WHERE version = 7;
-DROP TABLE {schema}.membership, {schema}.placements;
-ALTER TABLE {schema}.threads DROP COLUMN shard;
-DELETE FROM {schema}.migrations WHERE version = 6;
-"""
-)
-"""Back to the tables of version 5, which belonged to no map."""
-
-TO_VERSION_4 = (
-    TO_VERSION_5
-    + """
-DROP TABLE {schema}.tags;
-DELETE FROM {schema}.migrations WHERE version = 5;
-"""
-)
-"""Back to the tables of version 4, in which threads have no tags."""
-
-TO_VERSION_3 = (
-    TO_VERSION_4
-    + """
-DROP VIEW {schema}.queue;
-ALTER TABLE {schema}.threads
-    DROP COLUMN lane, DROP COLUMN due_at, DROP COLUMN worker, DROP COLUMN inputs,
-    DROP COLUMN rank;
-DROP TABLE {schema}.workers, {schema}.inputs, {schema}.limits;
-DELETE FROM {schema}.migrations WHERE version = 4;
-"""
-)
-"""Back to the tables of version 3, which no workers shared."""
-
-TO_VERSION_2 = (
-    TO_VERSION_3
-    + """
-ALTER TABLE {schema}.threads DROP COLUMN changed;
-ALTER TABLE {schema}.runs DROP COLUMN place;
-DROP INDEX {schema}.threads_by_wake;
-DELETE FROM {schema}.migrations WHERE version = 3;
-"""
-)
-"""Back to the tables of version 2, which had no order across threads."""
-
-TO_VERSION_1 = (
-    TO_VERSION_2
-    + """
-ALTER TABLE {schema}.threads
-    DROP COLUMN wake_at, DROP COLUMN runs, DROP COLUMN questions, DROP COLUMN told;
-ALTER TABLE {schema}.runs DROP COLUMN owner, DROP COLUMN number;
-DELETE FROM {schema}.migrations WHERE version = 2;
-UPDATE {schema}.threads AS known
-SET run_id = newest.run_id, status = newest.status
-FROM (
-    SELECT DISTINCT ON (tenant, thread) tenant, thread, run_id, status FROM {schema}.runs
-    ORDER BY tenant, thread, started_at DESC
-) AS newest
-WHERE known.tenant = newest.tenant AND known.thread = newest.thread;
-"""
-)
-"""Back to the tables of version 1, whose index had the newest run by its start."""
+"""What a later version may do to the tables."""
 
 
-def test_the_index_of_version_1_is_made_of_heads(cluster: Cluster) -> None:
-    """A thread is what its head and the head's run say, not what the newest run was.
+def make_version_2_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [*migrations(), (2, VERSION_2)]
+    monkeypatch.setattr(migrating, "migrations", lambda: known)
+    for module in (migrating, store_module):
+        monkeypatch.setattr(module, "LATEST", 2)
 
-    Fails if the migration leaves the newest run of version 1 in the index.
+
+def test_golden_rows_are_read_and_written(cluster: Cluster) -> None:
+    """Fails if a value of the rows is read differently, or the store cannot write to them."""
+    schema = new_schema()
+    restore(cluster, schema)
+    store = PostgresStore(cluster.url_of(schema))
+    assert_golden(store)
+    check_reads(store, Writer(a_key("new"), 9).begin(store, 3))
+    store.close()
+
+
+def assert_golden(store: PostgresStore) -> None:
+    memory = MemoryStore()
+    fill(memory)
+    assert everything_in(store) == everything_in(memory)
+    assert claims_in(store) == claims_in(memory)
+    assert messages_in(store) == messages_in(memory)
+    assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
+    assert store.recent_threads("tenant").items == memory.recent_threads("tenant").items
+    assert store.recent_runs("tenant").items == memory.recent_runs("tenant").items
+
+
+def test_golden_rows_have_every_column(cluster: Cluster) -> None:
+    """Until the first release, a change of version 1 makes its golden file again."""
+    schema = new_schema()
+    store = PostgresStore(cluster.url_of(schema))
+    fill(store)
+    store.close()
+    golden = json.loads(PATH.read_text("utf-8"))
+    found = rows_of(cluster, schema)
+    assert golden.keys() == found.keys()
+    for table, rows in found.items():
+        assert {*map(frozenset, golden[table])} == {*map(frozenset, rows)}, table
+
+
+def test_schema_of_version_1_is_migrated_when_opened(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a migration is not applied, or is applied a second time."""
+    schema = new_schema()
+    url = cluster.url_of(schema)
+    restore(cluster, schema)
+    make_version_2_the_newest(monkeypatch)
+    with pytest.raises(StoreError, match="not up to date"):
+        PostgresStore(f"{url}&migrate=off")
+    printed = migrate(url, print_only=True)
+    assert "colours" in printed
+    assert "fillfactor" not in printed
+    assert versions(cluster, schema) == [1]
+    for _ in range(2):
+        store = PostgresStore(url)
+        assert_golden(store)
+        store.close()
+        assert versions(cluster, schema) == [1, 2]
+    monkeypatch.undo()
+    for call in (lambda: PostgresStore(url), PostgresServer(url).migrate):
+        with pytest.raises(FormatTooNew):
+            call()
+    assert versions(cluster, schema) == [1, 2]
+
+
+def test_schema_of_an_unreleased_version_is_refused_and_unchanged(cluster: Cluster) -> None:
+    """Fails if its tables are taken for none, or for those of version 1.
+
+    Such a schema had the table ``migrations`` where ``format`` is now.
     """
     schema = new_schema()
-    store = PostgresStore(cluster.url_of(schema))
-    waits, over, branched, empty = (Writer(a_key(name), 5) for name in "wobe")
-    for writer, status in ((waits, "sleeping"), (over, "running"), (branched, "completed")):
-        writer.begin(store, 3)
-        turned = msgspec.structs.replace(writer.run, status=status, wake_at=8)
-        store.commit(writer.batch(runs=(turned,)))
-        store.commit(writer.batch(runs=(a_run(writer.key, 9, status="failed"),)))
-    over.append(store, next=())
-    store.commit(empty.batch(runs=(a_run(empty.key, 2, status="failed"),)))
-    gone = Writer(a_key("gone"), 7).begin(store, 2)
-    store.delete(gone.key)
-    store.close()
-    cluster.execute(sql.SQL(TO_VERSION_1).format(schema=sql.Identifier(schema)))
-    store = PostgresStore(cluster.url_of(schema))
-    listed = store.threads("tenant")
-    assert [(info.key.thread, info.status, info.run_id, info.wake_at) for info in listed] == [
-        ("b", "interrupted", branched.run.run_id, 8),
-        ("e", "failed", make_id(2), None),
-        ("o", "completed", over.run.run_id, None),
-        ("w", "sleeping", waits.run.run_id, 8),
-    ]
-    assert [run.run_id for run in store.runs(waits.key)] == [make_id(9), make_id(5)]
-    later = a_run(waits.key, 1)
-    store.commit(waits.batch(runs=(later,)))
-    assert store.runs(waits.key)[0].run_id == later.run_id
-    store.close()
+    url = cluster.url_of(schema)
+    migrate(url)
+    table = sql.Identifier(schema, "format")
+    cluster.execute(sql.SQL("ALTER TABLE {} RENAME TO migrations").format(table))
+    calls = (
+        lambda: PostgresStore(url),
+        lambda: migrate(url),
+        PostgresServer(url).pending_migrations,
+    )
+    for call in calls:
+        with pytest.raises(StoreError, match="before the first release") as caught:
+            call()
+        assert type(caught.value) is StoreError
+        assert f"schema '{schema}'" in str(caught.value)
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+    with cluster.connect() as connection:
+        found = {name for (name,) in connection.execute(tables, [schema])}
+    assert "format" not in found
+    assert "migrations" in found
 
 
-def test_threads_of_version_2_are_listed_behind_newer_ones(cluster: Cluster) -> None:
-    """Fails if the migration gives older rows numbers that new ones have to share."""
+def test_table_of_another_program_does_not_look_unreleased(cluster: Cluster) -> None:
+    """Many programs have a table named ``migrations``. Fails if the log is not looked for."""
     schema = new_schema()
-    store = PostgresStore(cluster.url_of(schema))
-    for number, name in enumerate("cab", 1):
-        Writer(a_key(name), number).begin(store)
-    store.close()
-    cluster.execute(sql.SQL(TO_VERSION_2).format(schema=sql.Identifier(schema)))
-    store = PostgresStore(cluster.url_of(schema))
-    Writer(a_key("b2"), 9).begin(store)
-    for page in (store.recent_threads("tenant"), store.recent_runs("tenant")):
-        assert [item.key.thread for item in page.items] == ["b2", "c", "b", "a"]
-    store.close()
-
-
-def test_threads_of_version_3_are_in_no_lane(cluster: Cluster) -> None:
-    """Fails if the migration leaves a line that cannot be read, or that a worker would claim."""
-    schema = new_schema()
-    store = PostgresStore(cluster.url_of(schema))
-    older = Writer(a_key("older"), 1).begin(store)
-    before = store.thread(older.key)
-    store.close()
-    cluster.execute(sql.SQL(TO_VERSION_3).format(schema=sql.Identifier(schema)))
-    store = PostgresStore(cluster.url_of(schema))
-    assert store.thread(older.key) == before
-    assert store.claim("one", ["", LANE], limit=9) == []
-    older.append(store, thread=a_line(older))
-    assert names(store.claim("one", [LANE], limit=9)) == ["older"]
-    store.close()
-
-
-def test_threads_of_version_4_can_be_tagged(cluster: Cluster) -> None:
-    """Fails without the fifth migration."""
-    schema = new_schema()
-    store = PostgresStore(cluster.url_of(schema))
-    older = Writer(a_key("older"), 1).begin(store)
-    store.close()
-    cluster.execute(sql.SQL(TO_VERSION_4).format(schema=sql.Identifier(schema)))
-    store = PostgresStore(cluster.url_of(schema))
-    assert store.tags.of("tenant", ["older"]) == {}
-    change(store, older, ["blue"])
-    assert [info.key for info in store.tags.threads("tenant", "blue")] == [older.key]
-    store.close()
+    cluster.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.migrations (id int)".encode())
+    assert migrate(cluster.url_of(schema))
+    assert versions(cluster, schema) == [1]
 
 
 def test_a_schema_of_another_shape_is_named(cluster: Cluster) -> None:
@@ -298,25 +223,4 @@ def test_a_schema_of_another_shape_is_named(cluster: Cluster) -> None:
     cluster.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, "entries")))
     with pytest.raises(StoreError, match="migrate"):
         Writer().begin(store)
-    store.close()
-
-
-def test_the_inputs_of_version_9_wait_as_messages(cluster: Cluster) -> None:
-    """Behind the messages that a thread has, in their order. Fails without the tenth migration."""
-    schema = new_schema()
-    store = PostgresStore(cluster.url_of(schema))
-    writer = queued(store, "a", worker="one", status="running")
-    runs = [enqueued(store, writer, number).run_id for number in (5, 3)]
-    assert mailbox_of(store).discard(writer.key, 1)
-    store.close()
-    cluster.execute(sql.SQL(TO_VERSION_9).format(schema=sql.Identifier(schema)))
-    store = PostgresStore(cluster.url_of(schema))
-    assert inputs_of(store, writer.key) == runs[1:]
-    (waiting,) = waiting_inputs(store, writer.key)
-    assert (waiting.number, waiting.payload) == (3, b"input 3")
-    ended = a_line(writer, status="completed", due_at=None)
-    writer.append(store, thread=ended)
-    assert names(store.claim("two", [LANE], limit=9)) == ["a"]
-    writer.append(store, thread=ended, consumes=(3,))
-    assert store.claim("two", [LANE], limit=9) == []
     store.close()

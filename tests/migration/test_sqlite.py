@@ -1,30 +1,29 @@
-"""Files of every format version are read, newer ones are refused, and so are those of others."""
+"""The golden file is read, newer files are refused, and so are unreleased ones and others'."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
-from itertools import product
 from pathlib import Path
 
 import pytest
 
-from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest, Unavailable
-from milecastle.model.keys import ThreadKey
-from milecastle.model.tags import TagChange
-from milecastle.ports.store import Batch
+from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest, StoreError, Unavailable
 from milecastle.stores.memory import MemoryStore
-from milecastle.stores.sqlite import SqliteStore
-from milecastle.stores.sqlite.migrating import APPLICATION_ID, FORMAT_VERSION, SqliteFile
+from milecastle.stores.sqlite import SqliteStore, migrating
+from milecastle.stores.sqlite.migrating import (
+    APPLICATION_ID,
+    FORMAT_VERSION,
+    UNRELEASED_ID,
+    SqliteFile,
+)
 from milecastle.stores.sqlite.queries import MIGRATIONS, statements
-from milecastle.stores.sqlite.rows import checksum
-from milecastle.testing.contract_claims import LANE, a_line, names
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key
+from tests.migration.sqlite_golden import PATH as GOLDEN
 from tests.migration.sqlite_golden import (
-    GOLDEN,
-    KEYS,
     TAGGED,
     claims_in,
     everything_in,
@@ -50,90 +49,113 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("sqlite-v*.db")), ids=lambda file: file.stem)
-def test_a_file_of_every_version_is_read_and_written(golden: Path, path: Path) -> None:
-    shutil.copy(golden, path)
-    version = int(golden.stem.removeprefix("sqlite-v"))
+def test_golden_file_is_read_and_written(path: Path) -> None:
+    """Fails if a value of the file is read differently, or the store cannot write to it."""
+    shutil.copy(GOLDEN, path)
     memory = MemoryStore()
-    fill(memory, version)
+    fill(memory)
     store = SqliteStore(path)
-    found, expected = everything_in(store), everything_in(memory)
-    for part in (*found[:-1], *expected[:-1]) if version == 1 else ():
-        del part["thread"], part["threads"]  # made by the migration: see below
-    assert found == expected
+    assert everything_in(store) == everything_in(memory)
     assert claims_in(store) == claims_in(memory)
     assert messages_in(store) == messages_in(memory)
     assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
     assert store.tags.threads("tenant", "red") == memory.tags.threads("tenant", "red")
-    if version > 2:
-        assert store.recent_threads("tenant") == memory.recent_threads("tenant")
-        assert store.recent_runs("tenant") == memory.recent_runs("tenant")
-    writer = Writer(a_key("new"), 9).begin(store, 3)
-    check_reads(store, writer)
+    assert store.recent_threads("tenant") == memory.recent_threads("tenant")
+    assert store.recent_runs("tenant") == memory.recent_runs("tenant")
+    check_reads(store, Writer(a_key("new"), 9).begin(store, 3))
     store.close()
     assert number(path, "PRAGMA user_version") == FORMAT_VERSION
 
 
-def statuses(store: SqliteStore) -> dict[str, tuple[str, int | None]]:
-    listed = [*store.threads("tenant"), *store.threads("other")]
-    assert listed == [store.thread(info.key) for info in listed]
-    return {info.key.thread: (info.status, info.wake_at) for info in listed}
+def test_golden_file_has_the_tables_of_a_new_file(path: Path) -> None:
+    """Until the first release, a change of version 1 makes its golden file again."""
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as new, closing(sqlite3.connect(GOLDEN)) as golden:
+        tables = "SELECT name, sql FROM sqlite_master ORDER BY name"
+        assert golden.execute(tables).fetchall() == new.execute(tables).fetchall()
 
 
-def test_the_index_of_version_1_is_made_of_heads(path: Path) -> None:
-    """A thread is what its head and the head's run say, not what the newest run was.
-
-    Fails if the migration leaves the newest run of version 1 in the index.
-    """
-    shutil.copy(GOLDEN / "sqlite-v1.db", path)
-    store = SqliteStore(path)
-    assert statuses(store) == {
-        "alpha": ("running", None),
-        "beta": ("running", None),
-        "gamma": ("sleeping", 8),
-    }
-    store.close()
-
-
-def test_the_index_of_version_1_knows_what_is_over(path: Path, tmp_path: Path) -> None:
-    """Fails if what is left to run, or the status of the head's run, is not looked at."""
-    old = tmp_path / "v1.db"
-    shutil.copy(GOLDEN / "sqlite-v1.db", old)
-    with closing(sqlite3.connect(old)) as database:
-        database.create_function("checksum", -1, checksum)
-        database.execute("UPDATE entries SET next = NULL, route = NULL WHERE id >> 32 = 1")
-        database.execute("UPDATE runs SET status = 'completed' WHERE thread = 2")
-        columns = [name for _, name, *_ in database.execute("PRAGMA table_info(runs)")][:-1]
-        database.execute(f"UPDATE runs SET sum = checksum({', '.join(columns)})")
-        database.commit()
-    store = SqliteStore(old)
-    assert statuses(store) == {
-        "alpha": ("completed", None),
-        "beta": ("interrupted", None),
-        "gamma": ("sleeping", 8),
-    }
-    store.close()
+VERSION_2 = """
+CREATE TABLE colours (colour TEXT);
+ALTER TABLE threads ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';
+UPDATE failures SET sum = CASE
+    WHEN sum = checksum(
+        thread, run_id, failure_class, resumable, error_type, message, traceback, causes, attempt,
+        time, node
+    ) THEN sum ELSE -1
+END;
+PRAGMA user_version = 2;
+"""
+"""What a later version may do to the tables."""
 
 
-def test_what_was_damaged_before_a_migration_stays_damaged(path: Path) -> None:
-    """Fails if the migration writes a checksum for a row that did not match its own."""
-    orders = ("UPDATE runs SET graph = 'x'", "UPDATE threads SET failures = 7")
-    for version, order in product((1, 2, 3, 4, 7), orders):
-        shutil.copy(GOLDEN / f"sqlite-v{version}.db", path)
-        change(path, order)
+@pytest.fixture
+def version_2(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A library whose newest version is 2, until it is undone."""
+    monkeypatch.setitem(MIGRATIONS, 2, VERSION_2)
+    monkeypatch.setattr(migrating, "FORMAT_VERSION", 2)
+    forget_expected_tables()
+    yield monkeypatch
+    monkeypatch.undo()
+    forget_expected_tables()
+
+
+def forget_expected_tables() -> None:
+    vars(migrating)["_expected"].cache_clear()
+
+
+def test_file_of_version_1_is_migrated_when_opened(
+    path: Path, version_2: pytest.MonkeyPatch
+) -> None:
+    """Fails if a migration is not applied, or is applied a second time."""
+    shutil.copy(GOLDEN, path)
+    file = SqliteFile(path)
+    assert file.pending_migrations().sql == f"BEGIN IMMEDIATE;\n{VERSION_2}COMMIT;\n"
+    assert number(path, "PRAGMA user_version") == 1
+    memory = MemoryStore()
+    fill(memory)
+    for _ in range(2):
         store = SqliteStore(path)
-        with pytest.raises(Corrupted):
-            everything_in(store)
+        assert everything_in(store) == everything_in(memory)
         store.close()
-        for file in path.parent.glob("store.db*"):
-            file.unlink()
+        assert number(path, "SELECT count(*) FROM threads WHERE colour = 'red'") > 0
+        assert (number(path, "PRAGMA user_version"), file.migrate()) == (2, "")
+    version_2.undo()
+    forget_expected_tables()
+    assert_refused_and_unchanged(path, FormatTooNew)
 
 
-def test_every_version_has_its_golden_file() -> None:
-    assert [f"sqlite-v{version}.db" for version in MIGRATIONS] == sorted(
-        file.name for file in GOLDEN.glob("sqlite-v*.db")
-    )
-    assert list(MIGRATIONS) == list(range(1, FORMAT_VERSION + 1))
+@pytest.mark.usefixtures("version_2")
+def test_damaged_row_stays_damaged_after_a_migration(path: Path) -> None:
+    """Fails if a migration cannot use the checksum, or writes a new one for a damaged row."""
+    shutil.copy(GOLDEN, path)
+    change(path, "UPDATE failures SET attempt = 7")
+    store = SqliteStore(path)
+    with pytest.raises(Corrupted):
+        everything_in(store)
+    store.close()
+
+
+@pytest.mark.parametrize("version", [1, 2, 9])
+def test_file_of_an_unreleased_version_is_refused_and_unchanged(path: Path, version: int) -> None:
+    """Fails if it is taken for version 1, for a newer one, or for another program's file."""
+    shutil.copy(GOLDEN, path)
+    change(path, f"PRAGMA application_id = {UNRELEASED_ID}", f"PRAGMA user_version = {version}")
+    error = assert_refused_and_unchanged(path, StoreError)
+    assert type(error) is StoreError
+    assert "before the first release" in str(error)
+    assert str(path) in str(error)
+
+
+def assert_refused_and_unchanged(path: Path, kind: type[StoreError]) -> StoreError:
+    before = path.read_bytes()
+    with pytest.raises(kind) as caught:
+        SqliteStore(path)
+    for call in (SqliteFile(path).pending_migrations, SqliteFile(path).migrate):
+        with pytest.raises(kind):
+            call()
+    assert path.read_bytes() == before
+    return caught.value
 
 
 def test_a_new_file_says_what_it_is(path: Path) -> None:
@@ -148,12 +170,10 @@ def test_a_new_file_says_what_it_is(path: Path) -> None:
 def test_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     SqliteStore(path).close()
     change(path, "PRAGMA user_version = 999")
-    before = path.read_bytes()
-    with pytest.raises(FormatTooNew) as caught:
-        SqliteStore(path)
-    assert (caught.value.found, caught.value.supported) == (999, FORMAT_VERSION)
-    assert str(path) in str(caught.value)
-    assert path.read_bytes() == before
+    error = assert_refused_and_unchanged(path, FormatTooNew)
+    assert isinstance(error, FormatTooNew)
+    assert (error.found, error.supported) == (999, FORMAT_VERSION)
+    assert str(path) in str(error)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +196,7 @@ def test_file_that_is_not_a_database_is_refused_and_unchanged(path: Path) -> Non
     assert path.read_text() == "dear diary, " * 500
 
 
-def test_what_a_migration_lacks_is_not_asked_of_another_file(path: Path) -> None:
+def test_pending_migrations_of_another_file_are_unavailable(path: Path) -> None:
     """The error of the driver is one of ours."""
     path.write_text("no database" * 100, encoding="utf-8")
     for place in (path, path.with_name("missing.db")):
@@ -226,42 +246,3 @@ def test_a_migration_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.M
 def test_statements_are_distinguished() -> None:
     script = "-- a comment; not a statement\nA ';'\nB;\nC;\n"
     assert list(statements(script)) == ["A ';'\nB;", "C;"]
-
-
-def test_threads_of_version_3_are_in_no_lane(path: Path) -> None:
-    """Fails if the migration leaves a line that cannot be read, or that a worker would claim."""
-    shutil.copy(GOLDEN / "sqlite-v3.db", path)
-    store = SqliteStore(path)
-    assert store.claim("one", ["", LANE], limit=9) == []
-    assert list(store.depths()) == []
-    writer = Writer(KEYS[0], 9).begin(MemoryStore(), 6)
-    store.commit(Batch(key=writer.key, head=6, thread=a_line(writer)))
-    assert names(store.claim("one", [LANE], limit=9)) == ["alpha"]
-    store.close()
-
-
-def test_threads_of_version_4_can_be_tagged(path: Path) -> None:
-    """Fails without the fifth migration, or if it gives threads tags."""
-    shutil.copy(GOLDEN / "sqlite-v4.db", path)
-    store = SqliteStore(path)
-    assert store.tags.of("tenant", [key.thread for key in KEYS]) == {}
-    store.commit(Batch(key=KEYS[0], head=6, tags=TagChange(("blue",))))
-    assert [info.key for info in store.tags.threads("tenant", "blue")] == [KEYS[0]]
-    store.close()
-
-
-def test_threads_of_version_2_are_listed_behind_newer_ones(path: Path) -> None:
-    """Fails if the migration does not fill in the tenant of runs, or leaves rows out."""
-    shutil.copy(GOLDEN / "sqlite-v2.db", path)
-    store = SqliteStore(path)
-    tenant = KEYS[0].tenant
-    older = {info.key.thread for info in store.threads(tenant)}
-    new = Writer(a_key("new", tenant), 99).begin(store)
-    for page in (store.recent_threads(tenant), store.recent_runs(tenant)):
-        assert page.items[0].key == new.key
-        assert {item.key.thread for item in page.items[1:]} <= older
-    assert len(store.recent_threads(tenant).items) == len(older) + 1
-    assert len(store.recent_runs(tenant).items) == 1 + sum(
-        len(store.runs(ThreadKey(tenant, name))) for name in older
-    )
-    store.close()

@@ -130,7 +130,7 @@ def test_statement_timeout_when_opening_is_unavailable(cluster: Cluster) -> None
     schema = new_schema()
     migrate(cluster.url_of(schema))
     with cluster.connect() as holder, holder.transaction():
-        holder.execute(f'LOCK TABLE "{schema}".migrations'.encode())
+        holder.execute(f'LOCK TABLE "{schema}".format'.encode())
         with pytest.raises(Unavailable, match="raise statement_timeout"):
             PostgresStore(cluster.url_of(schema, options="-c%20statement_timeout%3D50"))
 

@@ -14,7 +14,7 @@ from tests.postgres_cluster import fresh_store, needs_postgres, schema_of, the_c
 
 pytestmark = needs_postgres
 
-COLUMNS = sql.SQL("SELECT graph, tenant, queued, running FROM {} ORDER BY tenant")
+COLUMNS = sql.SQL("SELECT graph, tenant, due, running FROM {} ORDER BY tenant")
 
 
 @pytest.fixture

@@ -442,7 +442,7 @@ def test_a_dashboard_does_not_count_copies(store: ShardedStore, path: Path) -> N
     """Fails if threads are queued where their shard has not arrived, or that it has left."""
     (key,) = same_shard(1, "a", path)
     queued(store, key.thread, 1, due_at=1)
-    query = "SELECT coalesce(sum(queued), 0)::int FROM milecastle.queue"
+    query = "SELECT coalesce(sum(due), 0)::int FROM milecastle.queue"
     with pytest.raises(KeyboardInterrupt):
         move_shard(read_map(path), key.shard, "b", interrupt("lock"))
     assert [execute(path, name, query)[0][0] for name in "abc"] == [1, 0, 0]

@@ -445,7 +445,7 @@ def test_postgresql_is_looked_at_without_being_changed(desk: Desk) -> None:
     role = f"reader_{schema}"
     the_cluster().execute(f"CREATE ROLE {role} LOGIN".encode())
     the_cluster().execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}".encode())
-    the_cluster().execute(f"GRANT SELECT ON {schema}.migrations TO {role}".encode())
+    the_cluster().execute(f"GRANT SELECT ON {schema}.format TO {role}".encode())
     text = desk.out("doctor", "--store", the_cluster().url_of(schema, role), code=1)
     assert "tables are not accessible to this role" in text
     assert "is the server running" in desk.out(

@@ -22,7 +22,7 @@ from milecastle.cli.loading import LoadError
 from milecastle.cli.printing import counted, print_document, print_lines, print_table
 from milecastle.cli.session import MISSING, Session, masked, path_of
 from milecastle.cli.verb import app_argument, verb
-from milecastle.errors import FormatTooNew, MilecastleError
+from milecastle.errors import FormatTooNew, MilecastleError, Unavailable
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.maintenance import CheckVerdict, Pending
 from milecastle.ports.store import offers
@@ -115,13 +115,15 @@ def _store(session: Session, url: str) -> Iterator[DoctorCheck]:
 
 
 def _unusable(error: MilecastleError, path: Path | None) -> DoctorCheck:
-    if path is None:
-        advice = "is the server running, and is the URL correct?"
-        return _line("store", "failed", error.message, advice)
     if isinstance(error, FormatTooNew):
-        found = f"the file has version {error.found}, this library reads {error.supported}"
+        place = "the file has" if path else "the tables have"
+        found = f"{place} version {error.found}, this library reads {error.supported}"
         return _line("migrations", "failed", found, "upgrade milecastle")
-    return _line("migrations", "failed", error.message, "is it the right file?")
+    if path is not None:
+        return _line("migrations", "failed", error.message, "is it the right file?")
+    is_away = isinstance(error, Unavailable)
+    advice = "is the server running, and is the URL correct?" if is_away else ""
+    return _line("store", "failed", error.message, advice)
 
 
 def _pending(pending: Pending | None, path: Path | None) -> DoctorCheck:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import psycopg
 
 from milecastle.errors import FormatTooNew, StoreError, Unavailable
+from milecastle.ports.formats import unreleased
 from milecastle.ports.maintenance import Check, Pending
 from milecastle.stores.postgres.address import ServerAddress, parse
 from milecastle.stores.postgres.statements import compose, file_text, migrations
@@ -97,6 +98,7 @@ def script(schema: str, *, above: int = 0) -> str:
 
 def update(connection: Connection, schema: str) -> str:
     """Apply missing migrations in one locked transaction; return their SQL."""
+    version_of(connection, schema)  # before it gets a table, which makes it one of ours
     with connection.transaction():
         connection.execute(compose(file_text("begin_migrating"), schema=schema))
         version = version_of(connection, schema)
@@ -107,9 +109,12 @@ def update(connection: Connection, schema: str) -> str:
 
 
 def version_of(connection: Connection, schema: str) -> int:
-    """A schema's version, 0 if it has none; one above ours is refused."""
+    """A schema's version, 0 if it has none; one above ours or of no release is refused."""
     found = connection.execute(file_text("server").encode(), {"name": schema}).fetchone()
-    if found is None or not found[3]:
+    *_, has_version, is_unreleased = found or (False, False)
+    if not has_version:
+        if is_unreleased:
+            raise unreleased(f"schema '{schema}'")
         return 0
     row = connection.execute(compose(file_text("version"), schema=schema)).fetchone()
     version = int(row[0]) if row else 0
@@ -121,7 +126,7 @@ def version_of(connection: Connection, schema: str) -> int:
 def check_server(connection: Connection, address: ServerAddress) -> None:
     """Refuse a server that would not store commits durably."""
     found = connection.execute(file_text("server").encode(), {"name": address.schema}).fetchone()
-    encoding, synchronous, fsync, _ = found or ("", "", "", False)
+    encoding, synchronous, fsync, *_ = found or ("", "", "")
     if encoding != "UTF8":
         raise StoreError(f"the database is encoded in {encoding}; milecastle needs UTF8")
     if not address.synchronous_commit:
@@ -158,6 +163,6 @@ def _body(schema: str, above: int) -> str:
 
 
 def _steps(schema: str, above: int) -> str:
-    note = "INSERT INTO {schema}.migrations (version) VALUES (%d);\n"
+    note = "INSERT INTO {schema}.format (version) VALUES (%d);\n"
     texts = [text + note % version for version, text in migrations() if version > above]
     return "".join(compose(text, schema=schema).decode() for text in texts)

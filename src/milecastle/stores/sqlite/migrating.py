@@ -21,13 +21,16 @@ from functools import cache
 from pathlib import Path
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest, Unavailable
+from milecastle.ports.formats import unreleased
 from milecastle.ports.maintenance import Check, Pending
 from milecastle.stores.sqlite.connections import DRIVER_ERRORS, connect, is_busy, translate
 from milecastle.stores.sqlite.queries import MIGRATIONS, statements
 from milecastle.stores.sqlite.rows import checksum
 
-APPLICATION_ID = 0x4D696C65
-"""Four letters in the file's header, "Mile"; the first migration writes them."""
+APPLICATION_ID = 0x4D437374
+"""Four letters in the file's header, "MCst"; the first migration writes them."""
+UNRELEASED_ID = 0x4D696C65
+"""Those of the versions before the first release."""
 FORMAT_VERSION = max(MIGRATIONS)
 
 
@@ -41,12 +44,11 @@ class SqliteFile:
     def pending_migrations(self) -> Pending:
         try:
             place = f"{Path(self.path).as_uri()}?mode=ro"
-            with closing(sqlite3.connect(place, uri=True)) as connection:
-                version = _number(connection, "PRAGMA user_version")
+            with closing(sqlite3.connect(place, uri=True, isolation_level=None)) as connection:
+                connection.execute("BEGIN")
+                version = _version(connection, self.path)
         except sqlite3.Error as error:
             raise Unavailable(f"'{self.path}' cannot be read as an SQLite file: {error}") from None
-        if version > FORMAT_VERSION:
-            raise FormatTooNew(found=version, supported=FORMAT_VERSION, place=f"'{self.path}'")
         scripts = "".join(script for number, script in MIGRATIONS.items() if number > version)
         sql = f"BEGIN IMMEDIATE;\n{scripts}COMMIT;\n" if scripts else ""
         return Pending(version=version, latest=FORMAT_VERSION, sql=sql)
@@ -105,6 +107,8 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
     application = _number(connection, "PRAGMA application_id")
     version = _number(connection, "PRAGMA user_version")
     tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+    if application == UNRELEASED_ID:
+        raise unreleased(f"'{path}'")
     if application != APPLICATION_ID and (application or version or tables):
         raise InvalidRequest(
             f"'{path}' is an SQLite database of another program: use a separate file for the store"

@@ -11,11 +11,11 @@ ALTER TABLE {schema}.runs
     ALTER COLUMN place DROP IDENTITY IF EXISTS,
     ALTER COLUMN place SET DEFAULT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 CREATE INDEX IF NOT EXISTS threads_by_shard ON {schema}.threads (shard, tenant, thread);
--- As in migration 4, without threads of shards that have left or have not arrived yet.
+-- As in the migrations, without threads of shards that have left or have not arrived yet.
 CREATE OR REPLACE VIEW {schema}.queue WITH (security_invoker = true) AS
 SELECT
     graph, tenant,
-    count(*) FILTER (WHERE worker = '') AS queued,
+    count(*) FILTER (WHERE worker = '') AS due,
     count(*) FILTER (WHERE worker <> '') AS running,
     coalesce(max(age) FILTER (WHERE worker = ''), 0)::double precision AS oldest_seconds
 FROM (

@@ -1,7 +1,7 @@
 -- Row-level security for a role that is not the owner: it sees and writes the rows of the tenant
 -- that its transaction names, and no others. FORCE holds the owner to it as well.
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON {schema}.migrations, {schema}.workers, {schema}.membership TO {role};
+GRANT SELECT ON {schema}.format, {schema}.workers, {schema}.membership TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     {schema}.entries, {schema}.threads, {schema}.runs, {schema}.results, {schema}.manifests,
     {schema}.tags, {schema}.mailbox
