@@ -38,7 +38,7 @@ from milecastle import (
 from milecastle.codec.pickles import PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.signing import close_file
-from milecastle.errors import Corrupted, FormatTooNew, UntrustedFile
+from milecastle.errors import Corrupted, FormatTooNew, StoreError, UntrustedFile
 from milecastle.testing import ManualClock, with_store
 from tests.acceptance.running import Recorder, Runner, Wrap
 from tests.unit.codec import gadgets
@@ -236,7 +236,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert loaded["state"] == STATE
     assert (loaded["node"], loaded["config"]) == ("review", {"who": "me", "n": [1]})
     assert before <= loaded["timestamp"] <= time.time()
-    assert loaded["version"] == "2.0"
+    assert loaded["version"] == "1.0"
     assert saved(tmp_path) == [path]
 
 
@@ -387,7 +387,7 @@ def test_a_file_is_valid_pickle(tmp_path: Path) -> None:
             loaded = pickle.load(file)
         assert loaded["state"] == STATE
         assert (loaded["node"], loaded["config"]) == ("review", {"who": "me"})
-        assert (loaded["graph"], loaded["version"]) == ("line", "2.0")
+        assert (loaded["graph"], loaded["version"]) == ("line", "1.0")
         assert isinstance(loaded["timestamp"], float)
 
 
@@ -527,9 +527,28 @@ def test_a_file_of_a_newer_version_says_so(tmp_path: Path) -> None:
     """The version stands first, so that this is known whatever the newer format is."""
     app, path = line(), tmp_path / "a.pkl"
     app.save_checkpoint(path, STATE, "review")
-    path.write_bytes(path.read_bytes().replace(b"2.0", b"3.0", 1))
+    path.write_bytes(path.read_bytes().replace(b"1.0", b"2.0", 1))
     with pytest.raises(FormatTooNew, match="upgrade milecastle"):
         app.load_checkpoint(path)
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"2.0"])
+@pytest.mark.parametrize("key", [None, KEY], ids=["unsigned", "signed"])
+def test_file_from_before_the_first_release_says_so(
+    tmp_path: Path, key: bytes | None, version: bytes
+) -> None:
+    """Fails if it is called damaged, or newer than this version.
+
+    Such files have other words before their checksum and their signature.
+    """
+    app, path = line(signing_key=key), tmp_path / "a.pkl"
+    app.save_checkpoint(path, STATE, "review")
+    old = path.read_bytes().replace(b"#milecastle:", b"#milecastle-").replace(b"1.0", version, 1)
+    path.write_bytes(old)
+    for call in (app.load_checkpoint, app.resume_from_checkpoint):
+        with pytest.raises(StoreError, match="before the first release"):
+            call(path)
+    assert path.read_bytes() == old
 
 
 class Other(TypedDict):

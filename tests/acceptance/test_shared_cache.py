@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
+from zlib import crc32
 
 import msgspec.json
 import pytest
 
 from milecastle import END, START, App, InvalidRequest, Keyring, StateGraph, Unavailable
 from milecastle.builds import Cache
-from milecastle.codec.envelope import COMPRESSED, FILES_VERSION, decompress, frame, unframe
+from milecastle.codec.envelope import COMPRESSED, FORMAT_VERSION, decompress, frame, unframe
 from milecastle.stores import ObjectStorage
 from milecastle.stores.offloading import files
 from milecastle.stores.offloading.folder import ObjectFolder
@@ -212,8 +213,14 @@ def nested(body: bytes) -> bytes:
     return frame(0, body[:-1] + b"," + b"[" * 100_000)
 
 
+def newer(framed: bytes) -> bytes:
+    """A frame as the next version would write it."""
+    head, body = bytes((FORMAT_VERSION + 1, framed[1])), framed[6:]
+    return head + crc32(body, crc32(head)).to_bytes(4) + body
+
+
 def of_a_newer_version(body: bytes) -> bytes:
-    return frame(0, body, FILES_VERSION + 1)
+    return newer(frame(0, body))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +232,7 @@ def test_result_that_no_writer_of_this_version_wrote_is_a_miss(
     """Fails if it ends the build, or if it is admitted: then the next build ends."""
     Machine(tmp_path / "one", storage).build()
     for path in objects(tmp_path, "tasks/*"):
-        _, flags, body = unframe(path.read_bytes())
+        flags, body = unframe(path.read_bytes())
         path.write_bytes(change(decompress(body) if flags & COMPRESSED else body))
     two = Machine(tmp_path / "two", storage)
     assert two.build()["words"] == 1500
@@ -238,7 +245,7 @@ def test_chunk_of_a_newer_version_is_a_miss(tmp_path: Path, storage: ObjectStora
     """Fails if it ends the build."""
     Machine(tmp_path / "one", storage).build()
     for path in objects(tmp_path, "index"):
-        path.write_bytes(frame(0, b"", FILES_VERSION + 1))
+        path.write_bytes(newer(frame(0, b"")))
     two = Machine(tmp_path / "two", storage)
     assert two.build()["words"] == 1500
     assert two.ran == ["clean", "count"]

@@ -1,6 +1,7 @@
 """Operation 7 of payloads, ``edit``: a golden log that has it is read forever, on every store.
 
-The log was written by ``python -m tests.migration.test_edits FOLDER`` and is never written again.
+The log was written by ``python -m tests.migration.test_edits FOLDER``. Until the first release is
+tagged, a change of version 1 makes it again; then it never changes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from milecastle.stores.jsonl import JsonlStore
 from milecastle.testing.entries import Writer
 from tests.every_store import EVERY_KIND, Stores
 
-GOLDEN = Path(__file__).parent / "golden" / "edits"
+GOLDEN = Path(__file__).parent / "golden" / "edits-v1"
 KEY = ThreadKey("default", "chat")
 CODEC = LogCodec(ValueCodec(TypeRegistry()))
 

@@ -1,66 +1,63 @@
 """Encrypted payloads of every version of the format are read forever.
 
-Golden files are never written again: a change of the format adds another beside them. The store
-in ``encrypted-v1`` holds a thread that waits before its last node; ``keys`` holds its key.
+The golden file and folder were written by ``python -m tests.migration.test_encrypted GOLDEN``.
+Until the first release is tagged, a change of version 1 makes them again; then they never change.
+The store in ``encrypted-v1`` holds a thread that waits before its last node; ``keys`` holds its
+key.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
+from unittest.mock import patch
 
 import pytest
 
 from milecastle import END, START, App, CheckpointStore, Keyring, StateGraph, ThreadKey, append
 from milecastle.codec.encryption import ThreadSealer
-from milecastle.codec.envelope import ENCRYPTION_VERSION, PayloadPlace
+from milecastle.codec.envelope import FORMAT_VERSION, PayloadPlace
 from milecastle.errors import EncryptionError
 from milecastle.stores.jsonl import JsonlStore
 
 GOLDEN = Path(__file__).parent / "golden"
 KEY = ThreadKey("default", "t")
+ORDER = ThreadKey("acme", "order-7")
+ORDER_KEY = bytes(range(72))
+PLACES: list[tuple[dict[str, Any], bytes]] = [
+    ({"seq": 1, "kind": 2, "base_seq": 1, "rolled": 0, "parent_id": None}, b"the amber room"),
+    (
+        {"seq": 2, "kind": 0, "base_seq": 1, "rolled": 1, "parent_id": "entry 1"},
+        b"stone after stone " * 400,
+    ),
+    ({"seq": 9, "kind": 1, "base_seq": 1, "rolled": 5, "parent_id": "entry 8"}, b""),
+    ({"seq": 9, "task": "3:work#0"}, b"what a task returned"),
+]
 
 
-def golden(version: int) -> tuple[ThreadSealer, list[tuple[bytes, dict[str, Any], bytes]]]:
-    """What opens the payloads of a version; each with its place and the body that it holds."""
-    found = json.loads((GOLDEN / f"encrypted-v{version}.json").read_text())
-    key = ThreadKey(found["tenant"], found["thread"])
-    payloads = [
-        (bytes.fromhex(each["payload"]), each["place"], bytes.fromhex(each["body"]))
-        for each in found["payloads"]
-    ]
-    return ThreadSealer(key, bytes.fromhex(found["thread_key"])), payloads
+@pytest.fixture
+def sealer() -> ThreadSealer:
+    return ThreadSealer(ORDER, ORDER_KEY)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_payloads_of_each_version_open(version: int) -> None:
-    sealer, payloads = golden(version)
-    for payload, place, body in payloads:
-        assert payload[0] == version
+def payloads() -> list[bytes]:
+    found = json.loads((GOLDEN / "encrypted-v1.json").read_text())
+    return [bytes.fromhex(payload) for payload in found]
+
+
+def test_golden_payloads_open(sealer: ThreadSealer) -> None:
+    for payload, (place, body) in zip(payloads(), PLACES, strict=True):
+        assert payload[0] == FORMAT_VERSION
         assert sealer.unseal(payload, PayloadPlace(**place)) == body
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_payloads_of_each_version_open_nowhere_else(version: int) -> None:
-    sealer, payloads = golden(version)
-    for payload, place, _ in payloads:
+def test_golden_payloads_open_nowhere_else(sealer: ThreadSealer) -> None:
+    for payload, (place, _) in zip(payloads(), PLACES, strict=True):
         with pytest.raises(EncryptionError):
             sealer.unseal(payload, PayloadPlace(**place | {"seq": place["seq"] + 1}))
-
-
-def test_payload_of_version_1_does_not_open_in_a_thread_of_version_2() -> None:
-    """Fails when an old payload is taken as of any life."""
-    old, payloads = golden(1)
-    payload, place, _ = payloads[1]
-    new = golden(2)[0]
-    first, where, _ = golden(2)[1][0]
-    new.unseal(first, PayloadPlace(**where))
-    with pytest.raises(EncryptionError, match="an earlier thread of the same name"):
-        new.unseal(payload, PayloadPlace(**place))
-    old.unseal(payload, PayloadPlace(**place))
-    assert old.seal(b"next", PayloadPlace(3))[0] == ENCRYPTION_VERSION
 
 
 class Trip(TypedDict):
@@ -82,16 +79,32 @@ def trip(folder: Path) -> App[Trip]:
     )
 
 
-def test_thread_of_version_1_is_read_and_resumed(tmp_path: Path) -> None:
-    """Fails when what follows old entries is sealed for another life than they have."""
+def test_golden_thread_is_read_and_resumed(tmp_path: Path) -> None:
+    """Fails when what follows stored entries is sealed for another life than they have."""
     folder = tmp_path / "old"
     shutil.copytree(GOLDEN / "encrypted-v1", folder)
     app = trip(folder)
     assert app.state("t").state == {"n": 3, "log": ["a", "b", "c"]}
     assert app.resume("t").state == {"n": 4, "log": ["a", "b", "c", "d"]}
-    assert app.store is not None
-    assert {entry.payload[0] for entry in app.store.entries(KEY)} == {1, ENCRYPTION_VERSION}
     assert app.state("t", 3).state == {"n": 2, "log": ["a", "b"]}
+    assert app.store is not None
     checkpoints = CheckpointStore(app.store, encryption=app.encryption)
     checkpoints.put(KEY, {"n": 5, "log": []})
     assert app.state("t").state == {"n": 5, "log": []}
+
+
+def write(folder: Path) -> None:
+    sealer = ThreadSealer(ORDER, ORDER_KEY, new=True)
+    made = [sealer.seal(body, PayloadPlace(**place)).hex() for place, body in PLACES]
+    (folder / "encrypted-v1.json").write_text(json.dumps(made, indent=1) + "\n")
+    runs = "milecastle.app.runs.starting"
+    with (
+        patch(f"{runs}.describe_environment", dict),
+        patch(f"{runs}.current_owner", lambda: None),
+        patch("milecastle.app.threads.graphless_log.describe_environment", dict),
+    ):
+        trip(folder / "encrypted-v1").invoke({"n": 0, "log": []}, "t")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

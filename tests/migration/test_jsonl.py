@@ -1,7 +1,7 @@
-"""Files written by every version of the format are read forever.
+"""Logs of every version of the format are read forever.
 
-A golden workspace was written by ``python -m tests.migration.test_jsonl FOLDER`` and is never
-written again: a change of the format adds another beside it.
+The golden workspace was written by ``python -m tests.migration.test_jsonl FOLDER``. Until the first
+release is tagged, a change of version 1 makes it again; then it never changes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,22 +20,20 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import seal
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
+from milecastle.errors import FormatTooNew, StoreError
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Source
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
-from milecastle.model.tags import TagChange
 from milecastle.ports.mailbox import INPUTS, Consumed, Marks, NewRun
-from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
+from milecastle.stores.jsonl.lines import ROOT_CHECK, frame
 from milecastle.stores.jsonl.mailbox import JsonlMailbox
-from milecastle.stores.jsonl.shapes import FORMAT
 from milecastle.testing.contract_claims import a_line
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.contract_tags import change, tagged
 from milecastle.testing.entries import Writer, a_failure, a_result, a_run, an_entry, make_id
 
-GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = (1, 2, 3, 4, 5)
+GOLDEN = Path(__file__).parent / "golden" / "jsonl-v1"
 PLAIN = ThreadKey("default", "demo")
 HARD = ThreadKey("Acme/EU", "Case: 1")
 PRUNED = ThreadKey("default", "pruned")
@@ -141,10 +140,9 @@ def waiting(run: RunRecord) -> ThreadInfo:
     )
 
 
-@pytest.fixture(params=VERSIONS, ids="v{}".format)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> JsonlStore:
-    golden = GOLDEN / f"jsonl-v{request.param}"
-    return JsonlStore(shutil.copytree(golden, tmp_path / "workspace"))
+@pytest.fixture
+def store(tmp_path: Path) -> JsonlStore:
+    return JsonlStore(shutil.copytree(GOLDEN, tmp_path / "workspace"))
 
 
 def test_every_entry_is_read(store: JsonlStore) -> None:
@@ -188,7 +186,7 @@ def test_what_waits_is_read_with_its_results_and_when_it_wakes(store: JsonlStore
 
 
 def test_threads_are_listed_by_their_heads(store: JsonlStore) -> None:
-    """Fails if the files of version 1 are listed by their newest run, or not at all."""
+    """Fails if one is listed by its newest run, or not at all."""
     listed = [info for info in store.threads("default") if info.key in (PLAIN, HELD, PRUNED)]
     assert [(info.key, info.status, info.wake_at) for info in listed] == [
         (PLAIN, "failed", None),
@@ -198,27 +196,23 @@ def test_threads_are_listed_by_their_heads(store: JsonlStore) -> None:
     assert listed == [store.thread(info.key) for info in listed]
 
 
-def test_what_version_2_has_is_read(tmp_path: Path) -> None:
-    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v2", tmp_path / "workspace"))
+def test_owners_and_waits_are_read(store: JsonlStore) -> None:
     failed, first = store.runs(OWNED)
     assert (failed.status, failed.owner, first.owner) == ("failed", None, OWNER)
     assert store.thread(OWNED) == waiting(first)
     assert waiting(first) in store.threads("default")
 
 
-def test_what_version_3_has_is_read(tmp_path: Path) -> None:
-    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v3", tmp_path / "workspace"))
+def test_queued_thread_is_read(store: JsonlStore) -> None:
     assert store.thread(SHARED) == in_a_lane(Writer(SHARED, 7))
 
 
-def test_what_version_4_has_is_read(tmp_path: Path) -> None:
-    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v4", tmp_path / "workspace"))
+def test_tags_are_read(store: JsonlStore) -> None:
     assert store.tags.of("default", [TAGGED.thread, "demo"]) == {TAGGED.thread: (*TAGS, "red")}
     assert [info.key for info in store.tags.threads("default", "red")] == [TAGGED]
 
 
-def test_what_version_5_has_is_read(tmp_path: Path) -> None:
-    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v5", tmp_path / "workspace"))
+def test_messages_are_read(store: JsonlStore) -> None:
     found = [(one.number, one.topic, one.mark) for one in store.mailbox.unread(MAILED)]
     assert found == [(2, "caf\u00e9", "m2"), (4, INPUTS, make_id(10))]
     assert store.mailbox.unread(MAILED)[1].payload == b"input"
@@ -226,31 +220,8 @@ def test_what_version_5_has_is_read(tmp_path: Path) -> None:
     assert store.mailbox.marks(MAILED) == Marks(last=4, consumed=consumed)
 
 
-def test_messages_are_sent_to_threads_of_older_versions(store: JsonlStore) -> None:
-    """Fails if a log of an old format gets a line that its header does not promise."""
-    for key in (PLAIN, HELD, PRUNED):
-        assert store.mailbox.send(key, "go", "m", b"x").number == 1
-        again = JsonlStore(store.root)
-        assert [one.mark for one in again.mailbox.unread(key)] == ["m"]
-        header = json.loads(store.path_of(key).read_bytes().splitlines()[0])
-        assert header["format"] == FORMAT
-
-
-def test_threads_of_older_versions_can_be_tagged(store: JsonlStore) -> None:
-    """Fails if a file of version 1, whose line is made of its head, loses the tag."""
-    for key in (PLAIN, HELD, PRUNED):
-        head = store.head(key)
-        assert head is not None
-        store.commit(Batch(key=key, head=head.seq, tags=TagChange(("green",))))
-    found = [info.key for info in JsonlStore(store.root).tags.threads("default", "green")]
-    assert found == [PLAIN, HELD, PRUNED]
-
-
-def test_writing_continues_a_log_in_the_newest_format(store: JsonlStore) -> None:
-    """Nothing of it changes but its format; one that an older library cannot read says so.
-
-    Fails if the file of version 1 is left as it is, or loses a line.
-    """
+def test_writing_continues_a_golden_log(store: JsonlStore) -> None:
+    """Fails if the log cannot be written to, or loses something."""
     for key in (HARD, PLAIN, HELD, PRUNED):
         before = everything_of(store, key)
         writer = Writer(key, 99)
@@ -259,29 +230,56 @@ def test_writing_continues_a_log_in_the_newest_format(store: JsonlStore) -> None
         store.commit(writer.batch(manifest=("9" * 32, b"{}")))
         again = JsonlStore(store.root)
         assert everything_of(again, key) == before
-        header = json.loads(store.path_of(key).read_bytes().splitlines()[0])
-        assert header["format"] == FORMAT
         writer.append(again, SNAPSHOT)
         assert JsonlStore(store.root).verify_thread(key)
         assert len(list(again.history(key))) == len(before["history"]) + 1
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_files_have_the_same_names(version: int) -> None:
-    golden = GOLDEN / f"jsonl-v{version}"
-    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED, TAGGED, MAILED)[: 4 + version]
-    found = sorted(path.relative_to(golden).as_posix() for path in golden.rglob("*.jsonl"))
+HEADERS = {
+    FormatTooNew: b'{"milecastle":2,"tenant":"default","thread":"demo","what":"is new"}',
+    StoreError: b'{"format":5,"tenant":"default","thread":"demo","log":"1"}',
+}
+"""First lines of a later version, and of one from before the first release."""
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_log_of_another_version_is_refused_and_unchanged(
+    store: JsonlStore, kind: type[StoreError]
+) -> None:
+    """Fails if it is taken for damage, or for one of version 1, or is written to."""
+    path = store.path_of(PLAIN)
+    path.write_bytes(frame(HEADERS[kind], ROOT_CHECK)[0])
+    before = path.read_bytes()
+    writer = Writer(PLAIN)
+    calls: list[Callable[[], object]] = [
+        lambda: store.read(PLAIN),
+        lambda: store.commit(writer.batch(writer.plan())),
+        lambda: store.delete(PLAIN),
+        lambda: store.mailbox.send(PLAIN, "go", "m", b"x"),
+        lambda: store.repair_thread(PLAIN),
+        lambda: store.threads("default"),
+    ]
+    for call in calls:
+        with pytest.raises(kind) as caught:
+            call()
+        assert type(caught.value) is kind
+        assert str(path) in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_the_files_have_the_same_names() -> None:
+    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED, TAGGED, MAILED)
+    found = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*.jsonl"))
     assert found == sorted(
-        JsonlStore(golden).path_of(key).relative_to(golden).as_posix() for key in keys
+        JsonlStore(GOLDEN).path_of(key).relative_to(GOLDEN).as_posix() for key in keys
     )
 
 
 def test_the_same_commits_make_the_same_lines(tmp_path: Path) -> None:
     """A change of how lines are written is a change of the format."""
     write(tmp_path)
-    golden = GOLDEN / f"jsonl-v{FORMAT}"
-    for path in golden.rglob("*.jsonl"):
-        made = (tmp_path / path.relative_to(golden)).read_bytes().splitlines()
+    for path in GOLDEN.rglob("*.jsonl"):
+        made = (tmp_path / path.relative_to(GOLDEN)).read_bytes().splitlines()
         kept = path.read_bytes().splitlines()
         assert [bare(line) for line in made] == [bare(line) for line in kept]
 

@@ -1,7 +1,7 @@
-"""Threads that waited before ``__waits__``: their questions and sleeps were in two channels.
+"""Threads that wait, in fan-outs and in a subgraph, are read and resumed forever.
 
-The golden folder was written by ``python -m tests.migration.test_waits FOLDER`` with that version
-and is never written again.
+The golden folder was written by ``python -m tests.migration.test_waits FOLDER``. Until the first
+release is tagged, a change of version 1 makes it again; then it never changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.testing import ManualClock, with_store
 
-GOLDEN = Path(__file__).parent / "golden" / "jsonl-asked"
+GOLDEN = Path(__file__).parent / "golden" / "waits-v1"
 BEGAN = 1_700_000_000_000_000
 
 
@@ -91,8 +91,8 @@ def answer_all(app: App[State], thread: str) -> list[str]:
     return app.state(thread).state["out"]
 
 
-def test_questions_and_sleeps_of_older_logs_are_still_waited_for(folder: Path) -> None:
-    """Tried: ``split`` without ``upgrade``; no question is open."""
+def test_golden_questions_and_sleeps_are_still_waited_for(folder: Path) -> None:
+    """Fails if ``__waits__`` has another name or form."""
     app = golden_app(folder, BEGAN)
     found = {
         name: (
@@ -110,11 +110,10 @@ def test_questions_and_sleeps_of_older_logs_are_still_waited_for(folder: Path) -
     }
 
 
-def test_threads_of_older_logs_continue_to_their_ends(folder: Path) -> None:
+def test_golden_threads_continue_to_their_ends(folder: Path) -> None:
     """A sleep that was over is not slept again, and no old question comes back later.
 
-    Tried: ``upgrade`` that returns no operations; ``second`` asks its old question again in the
-    last step. Sleeps under their old labels; ``second`` sleeps again.
+    Fails if sleeps or answers have other labels: ``second`` sleeps or asks again.
     """
     now = BEGAN + 3601 * 1_000_000
     app = golden_app(folder, now)
@@ -139,7 +138,7 @@ def test_threads_of_older_logs_continue_to_their_ends(folder: Path) -> None:
     ]
 
 
-def test_forks_of_older_logs_keep_their_waits(folder: Path) -> None:
+def test_forks_of_golden_threads_keep_their_waits(folder: Path) -> None:
     """Tried: ``branched`` that keeps no labels; the forks ask nothing."""
     app = golden_app(folder, BEGAN)
     head = app.state("first").seq

@@ -330,7 +330,7 @@ class SharedCache:
         data = self._objects.folder.read(path)
         if data is None:
             return None
-        _, flags, body = unframe(data)
+        flags, body = unframe(data)
         try:
             found = msgspec.json.decode(
                 decompress(body) if flags & COMPRESSED else body, type=_Published

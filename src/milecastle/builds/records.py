@@ -114,11 +114,18 @@ class RunNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nodes: tuple[NodeCheckpoint, ...]
 
 
+RunKind = Literal["files", "thread"]
+
+
 @prepared
 class RunFile(RunShape, kw_only=True):
-    """``run.json``: a run's record, with its thread."""
+    """``run.json``: a run's record, with its thread.
+
+    A file store in the same folder has such files of its threads' runs: their ``kind`` differs.
+    """
 
     format: int
+    kind: RunKind = "files"
     tenant: str
     thread: str
 
@@ -129,6 +136,7 @@ class FailureFile(FailureShape, kw_only=True, omit_defaults=True):
 
     node: str | None = None
     format: int
+    kind: RunKind = "files"
     tenant: str
     thread: str
 

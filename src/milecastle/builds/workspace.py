@@ -187,12 +187,12 @@ class Workspace:
         put(path, encode(checkpoint))
 
     def run(self, run_id: str) -> RunRecord | None:
-        """A run's record; ``Corrupted`` if it cannot be decoded."""
+        """A file run's record; ``Corrupted`` if it cannot be decoded."""
         try:
             found = decode(self.run_folder(run_id) / "run.json", RunFile)
         except FileNotFoundError:
             return None
-        return found.record(ThreadKey(found.tenant, found.thread))
+        return _record_of(found)
 
     def failure(self, run_id: str) -> Failure | None:
         """A run's failure, if any."""
@@ -222,7 +222,8 @@ class Workspace:
             except (Corrupted, FormatTooNew) as error:
                 problems.append(error.message)
                 continue
-            yield found.record(ThreadKey(found.tenant, found.thread))
+            if (record := _record_of(found)) is not None:
+                yield record
 
     def has_plan(self, run_id: str) -> bool:
         """True for a file run that got as far as a plan."""
@@ -294,8 +295,16 @@ class Workspace:
     ) -> None:
         folder = self.run_folder(run_id)
         make_folders(folder)
-        facts: dict[str, Any] = {"format": FORMAT, "tenant": key.tenant, "thread": key.thread}
+        facts: dict[str, Any] = {"format": FORMAT, "kind": "files"}
+        facts |= {"tenant": key.tenant, "thread": key.thread}
         for field in shape.__struct_fields__:
             if (value := getattr(shape, field)) or field != "tasks":
                 facts[field] = value
         put(folder / name, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+
+
+def _record_of(found: RunFile) -> RunRecord | None:
+    """The record of a file run; ``None`` for a run of a file store in the same folder."""
+    if found.kind != "files":
+        return None
+    return found.record(ThreadKey(found.tenant, found.thread))

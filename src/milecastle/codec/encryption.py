@@ -15,8 +15,7 @@ Rules:
   key: entries and task results for a thread's key, wrapped keys for a key of the keyring.
 
 A sealed payload is the envelope's header, the id of the thread's key, the life, the nonce, the
-ciphertext. Version 1 had no life, and authenticated neither base_seq nor the preceding entry;
-a thread with such entries has the life 0.
+ciphertext.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from milecastle.codec.envelope import (
     COMPRESSED,
     ENCRYPTED,
-    ENCRYPTION_VERSION,
+    FORMAT_VERSION,
     PayloadPlace,
     compress,
     decompress,
@@ -49,6 +48,10 @@ KEY_BYTES: Final = 32
 _ID_BYTES: Final = 8
 _LIFE_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
+_NONCE: Final = _ID_BYTES + _LIFE_BYTES
+_DATA: Final = _NONCE + _NONCE_BYTES
+"""Where a sealed payload's nonce and its ciphertext begin."""
+
 _NO_LIFE: Final = bytes(_LIFE_BYTES)
 _PLACE: Final = struct.Struct(">BBQB")
 _LINKS: Final = struct.Struct(">QQ")
@@ -123,7 +126,7 @@ class FileCipher:
             found = self._cipher.decrypt(number.to_bytes(_NONCE_BYTES), data, _FILE_PURPOSE)
         except (InvalidTag, ValueError):
             raise EncryptionError("a file cannot be decrypted with the key in its state") from None
-        _, flags, body = unframe(found)
+        flags, body = unframe(found)
         return decompress(body) if flags & COMPRESSED else body
 
 
@@ -155,9 +158,8 @@ class ThreadSealer:
         flags, body = compress(body)
         flags |= ENCRYPTED
         nonce = os.urandom(_NONCE_BYTES)
-        bound = self._bound(ENCRYPTION_VERSION, flags, place) + self._links(life, place)
-        data = self._cipher.encrypt(nonce, body, bound)
-        return frame(flags, self._id + life + nonce + data, ENCRYPTION_VERSION)
+        data = self._cipher.encrypt(nonce, body, self._bound(flags, place, life))
+        return frame(flags, self._id + life + nonce + data)
 
     def unseal(self, payload: bytes, place: PayloadPlace) -> bytes:
         """The body sealed for this position.
@@ -167,7 +169,7 @@ class ThreadSealer:
         decrypted here.
         """
         seq = place.seq
-        version, flags, data = unframe(payload)
+        flags, data = unframe(payload)
         if not flags & ENCRYPTED:
             raise PlaintextRefused(
                 f"the entry with seq {seq} of thread '{self._thread}' is not encrypted but must "
@@ -177,15 +179,9 @@ class ThreadSealer:
             )
         if self._cipher is None or data[:_ID_BYTES] != self._id:
             raise self._missing(seq)
-        bound = self._bound(version, flags, place)
-        life, start = _NO_LIFE, _ID_BYTES
-        if version == ENCRYPTION_VERSION:
-            start += _LIFE_BYTES
-            life = data[_ID_BYTES:start]
-            bound += self._links(life, place)
-        nonce, data = data[start : start + _NONCE_BYTES], data[start + _NONCE_BYTES :]
+        life, nonce, data = data[_ID_BYTES:_NONCE], data[_NONCE:_DATA], data[_DATA:]
         try:
-            body = self._cipher.decrypt(nonce, data, bound)
+            body = self._cipher.decrypt(nonce, data, self._bound(flags, place, life))
         except (InvalidTag, ValueError):
             raise self._refused(seq, "written for another position, or modified") from None
         if seq and self._life is None:
@@ -199,18 +195,15 @@ class ThreadSealer:
             raise self._missing(0)
         return hmac.digest(self._digest_key, body, "sha256")[:16].hex()
 
-    def _bound(self, version: int, flags: int, place: PayloadPlace) -> bytes:
-        if place.task is None:
-            return self._owner + _PLACE.pack(version, flags, place.seq, place.kind)
-        packed = _PLACE.pack(version, flags, place.seq, _RESULT)
-        return self._owner + packed + _bytes_of(place.task)
-
-    def _links(self, life: bytes, place: PayloadPlace) -> bytes:
+    def _bound(self, flags: int, place: PayloadPlace, life: bytes) -> bytes:
+        """The bytes that are authenticated with a body."""
         if place.task is not None:
-            return life
+            packed = _PLACE.pack(FORMAT_VERSION, flags, place.seq, _RESULT)
+            return self._owner + packed + _bytes_of(place.task) + life
+        packed = _PLACE.pack(FORMAT_VERSION, flags, place.seq, place.kind)
         links = _LINKS.pack(place.base_seq, 0 if place.kind == SNAPSHOT else place.rolled)
-        parent = place.parent_id
-        return life + links + (b"" if parent is None else b"\1" + _bytes_of(parent))
+        parent = b"" if place.parent_id is None else b"\1" + _bytes_of(place.parent_id)
+        return self._owner + packed + life + links + parent
 
     def _refused(self, seq: int, why: str) -> EncryptionError:
         return EncryptionError(

@@ -6,11 +6,11 @@ Rules:
   in every future version, so damage can be distinguished from a newer format.
 - A body over ``COMPRESS_ABOVE`` bytes is compressed with zstd when that makes it smaller.
 - Decompression is bounded by ``MAX_BYTES``, whatever the compressed frame claims.
-- Encrypted payloads have a flag and a separate version. They are not opened here.
-- Payloads whose large values are in object storage have a flag and a separate version, too. Only
-  the store that wrote them restores them (``milecastle.stores.offloading``).
+- Encrypted payloads have a flag. They are not opened here.
+- Payloads whose large values are in object storage have a flag. Only the store that wrote them
+  restores them (``milecastle.stores.offloading``).
 - A payload that names files is around another payload, and says which, whether or not that one is
-  encrypted. It has a flag and a separate version, too, and the flag of an encrypted one if it is.
+  encrypted. It has a flag, and that of an encrypted payload if it is one.
 """
 
 from __future__ import annotations
@@ -85,15 +85,6 @@ else:
     from backports import zstd
 
 FORMAT_VERSION: Final = 1
-ENCRYPTION_VERSION: Final = 2
-"""The version that encrypted payloads are written in; version 1 is still read."""
-
-OBJECTS_VERSION: Final = 3
-"""The version of payloads that name objects."""
-
-FILES_VERSION: Final = 4
-"""The version of payloads that name files."""
-
 COMPRESS_ABOVE: Final = 4096
 COMPRESSED: Final = 1
 ENCRYPTED: Final = 2
@@ -106,8 +97,6 @@ _WINDOW: Final[dict[int, int]] = {int(zstd.DecompressionParameter.window_log_max
 _PLAIN_HEAD: Final = bytes((FORMAT_VERSION, 0))
 _PLAIN_START: Final = crc32(_PLAIN_HEAD)
 _COMPRESSED_HEAD: Final = bytes((FORMAT_VERSION, COMPRESSED))
-_OBJECTS_HEAD: Final = bytes((OBJECTS_VERSION,))
-_FILES_HEAD: Final = bytes((FILES_VERSION,))
 _DIGEST: Final = 32
 
 
@@ -130,7 +119,7 @@ def unseal(payload: bytes, place: PayloadPlace | None = None) -> bytes:
         body = payload[6:]
         if crc32(body, _PLAIN_START).to_bytes(4) == payload[2:6]:
             return body
-    _, flags, body = unframe(payload)
+    flags, body = unframe(payload)
     if flags & ENCRYPTED:
         seq = place.seq if place else 0
         raise NoKeyring(
@@ -147,12 +136,13 @@ def digest(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
 
 
-def frame(flags: int, body: bytes, version: int = FORMAT_VERSION) -> bytes:
-    return _HEADER.pack(version, flags, _checksum(version, flags, body)) + body
+def frame(flags: int, body: bytes) -> bytes:
+    checksum = _checksum(FORMAT_VERSION, flags, body)
+    return _HEADER.pack(FORMAT_VERSION, flags, checksum) + body
 
 
-def unframe(payload: bytes) -> tuple[int, int, bytes]:
-    """Version, flags and the rest after the header, undamaged and in a known format.
+def unframe(payload: bytes) -> tuple[int, bytes]:
+    """Flags and the rest after the header, undamaged and in a known format.
 
     If the payload names files, those of the payload inside.
     """
@@ -161,22 +151,21 @@ def unframe(payload: bytes) -> tuple[int, int, bytes]:
     if len(payload) < _HEADER.size:
         raise CodecError("the stored bytes are damaged: they are too short")
     version, flags, body = _undamaged(payload)
-    if version == OBJECTS_VERSION and flags & OBJECTS:
+    if version > FORMAT_VERSION:
+        raise FormatTooNew(found=version, supported=FORMAT_VERSION, place="a stored value")
+    if flags & OBJECTS:
         raise NoObjects(
             "a stored value is in object storage, and the store was opened without it: pass the "
             "objects= that it was written with, or set MILECASTLE_OBJECTS for the command line"
         )
-    if version > FILES_VERSION:
-        raise FormatTooNew(found=version, supported=FILES_VERSION, place="a stored value")
-    newest = ENCRYPTION_VERSION if flags & ENCRYPTED else FORMAT_VERSION
-    if not FORMAT_VERSION <= version <= newest or flags & ~(COMPRESSED | ENCRYPTED):
+    if version != FORMAT_VERSION or flags & ~(COMPRESSED | ENCRYPTED):
         raise CodecError(f"no format has version {version} with flags {flags}")
-    return version, flags, body
+    return flags, body
 
 
 def frame_objects(body: bytes) -> bytes:
     flags, body = compress(body)
-    return frame(flags | OBJECTS, body, OBJECTS_VERSION)
+    return frame(flags | OBJECTS, body)
 
 
 def unframe_objects(payload: bytes) -> bytes:
@@ -185,15 +174,13 @@ def unframe_objects(payload: bytes) -> bytes:
 
 
 def names_objects(payload: bytes) -> bool:
-    return (
-        payload[:1] == _OBJECTS_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & OBJECTS)
-    )
+    return _has_flag(payload, OBJECTS)
 
 
 def frame_files(digests: Sequence[str], payload: bytes) -> bytes:
     names = b"".join(map(bytes.fromhex, digests))
     flags = FILES | payload[1] & ENCRYPTED
-    return frame(flags, len(digests).to_bytes(4) + names + payload, FILES_VERSION)
+    return frame(flags, len(digests).to_bytes(4) + names + payload)
 
 
 def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
@@ -206,7 +193,7 @@ def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
 
 
 def names_files(payload: bytes) -> bool:
-    return payload[:1] == _FILES_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & FILES)
+    return _has_flag(payload, FILES)
 
 
 def plain_size(payload: bytes) -> int:
@@ -239,6 +226,11 @@ def decompress(body: bytes) -> bytes:
     if not decompressor.eof or decompressor.unused_data or len(plain) != size:
         raise CodecError("the stored bytes are damaged: they cannot be decompressed")
     return plain
+
+
+def _has_flag(payload: bytes, flag: int) -> bool:
+    whole = len(payload) >= _HEADER.size
+    return whole and payload[0] == FORMAT_VERSION and bool(payload[1] & flag)
 
 
 def _undamaged(payload: bytes) -> tuple[int, int, bytes]:

@@ -11,13 +11,17 @@ import struct
 from typing import Final
 
 from milecastle.errors import Corrupted, FormatTooNew, UntrustedFile
+from milecastle.ports.formats import unreleased
 
-FORMAT: Final = "2.0"
+FORMAT: Final = "1.0"
 """The version in files. Another number before the dot is another format; older ones are read."""
 
 _OPENING: Final = b"\x80\x04}(X\x07\x00\x00\x00versionX"
-_CHECKSUM: Final = b"#milecastle-sha256:"
-_SIGNATURE: Final = b"#milecastle-hmac-sha256:"
+_CHECKSUM: Final = b"#milecastle:sha256:"
+_SIGNATURE: Final = b"#milecastle:hmac-sha256:"
+_UNRELEASED: Final = (b"#milecastle-sha256:", b"#milecastle-hmac-sha256:")
+"""The same two in files from before the first release."""
+
 _DIGEST: Final = 32
 
 
@@ -36,6 +40,7 @@ def open_file(data: bytes, key: bytes | None, place: str) -> bytes:
         UntrustedFile: it is something else, or there is a key and the file is not signed with it.
         FormatTooNew: a newer version wrote it.
         Corrupted: it is truncated, or a byte of it changed.
+        StoreError: it was written before the first release.
     """
     _check_opening(data, place)
     content, signature = _split(data, _SIGNATURE)
@@ -54,6 +59,9 @@ def _check_opening(data: bytes, place: str) -> None:
         raise Corrupted("the file is cut short", place=place)
     if not data.startswith(_OPENING):
         raise UntrustedFile(f"{place} is not a portable file of milecastle: nothing in it was read")
+    checksum, signature = _UNRELEASED
+    if _split(_split(data, signature)[0], checksum)[1] is not None:
+        raise unreleased(place)
     major = _major(data[len(_OPENING) :])
     supported = int(FORMAT.partition(".")[0])
     if major is not None and major > supported:

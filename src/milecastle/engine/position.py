@@ -24,9 +24,8 @@ class Position(msgspec.Struct, kw_only=True):
     rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
-    ``supplied`` are operations the log lacks: start values a reducer builds on, and reserved
-    channels an older version wrote under other names. ``config`` is the stored config of the
-    run.
+    ``supplied`` are operations the log lacks: start values a reducer builds on. ``config`` is the
+    stored config of the run.
     """
 
     values: dict[str, Any]
@@ -96,7 +95,7 @@ def restore(
     behind = _check_whole(entries)
     bodies = codec.unseal_chain(entries)
     stored = codec.rebuild(bodies, encoded=encoded)
-    reserved, upgraded = split(stored)
+    reserved = split(stored)
     config = stored.pop(CONFIG, None)
     for old, new in renamed.items():
         if old in stored:
@@ -118,8 +117,7 @@ def restore(
         tail=bodies[behind:],
         snapshot_bytes=len(bodies[0]),
         chain_bytes=sum(map(len, bodies)),
-        supplied=upgraded
-        + (_supplied(schema, stored, values) if schema and values is not stored else []),
+        supplied=_supplied(schema, stored, values) if schema and values is not stored else [],
         config=config,
     )
 

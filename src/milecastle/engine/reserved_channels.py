@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from milecastle.codec.deltas import Operations
 from milecastle.model.hosting import HOSTED
 from milecastle.model.reducers import SET
 
@@ -70,12 +69,6 @@ RESERVED: Final = (
 NAMES: Final = frozenset({*RESERVED, CONFIG, TIMES})
 """Every name that a state cannot have."""
 
-ASKED: Final = "__asked__"
-"""Questions in older logs: ``{label: [task, *question]}``."""
-
-SLEEPS: Final = "__sleeps__"
-"""Sleeps in older logs: ``{label: [task, until]}``, numbered like questions."""
-
 Reserved = dict[str, Any]
 
 
@@ -99,29 +92,11 @@ class Wait(NamedTuple):
         return self.question is None and not self.topics
 
 
-def split(values: dict[str, Any]) -> tuple[Reserved, Operations]:
-    """The reserved channels, and operations that bring an older log up to date."""
-    found: Reserved = {}
+def split(values: dict[str, Any]) -> Reserved:
+    """Take the reserved channels out of a checkpoint's values."""
     values.pop(TIMES, None)
-    for name in (*RESERVED, ASKED, SLEEPS):
-        value = values.pop(name, None)
-        if value is not None:
-            found[name] = value
-    return found, upgrade(found)
-
-
-def upgrade(reserved: Reserved) -> Operations:
-    """Read the channels of an older log into ``WAITS``; return the operations doing the same."""
-    if ASKED not in reserved and SLEEPS not in reserved:
-        return []
-    waits: dict[str, list[Any]] = {}
-    for label, (task, until) in reserved.pop(SLEEPS, {}).items():
-        owner, _, number = label.rpartition("/")
-        waits[label if label.endswith(":") else f"{owner}/~{number}"] = [task, None, until, []]
-    for label, (task, *question) in reserved.pop(ASKED, {}).items():
-        waits[label] = [task, question, None, []]
-    reserved[WAITS] = waits
-    return [SET, ASKED, None, SET, SLEEPS, None, SET, WAITS, waits]
+    found = {name: values.pop(name, None) for name in RESERVED}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def without_children(reserved: Reserved) -> list[Any]:

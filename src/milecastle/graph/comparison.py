@@ -1,8 +1,7 @@
 """Compare two manifests: the changes, and their effect on a given thread.
 
 A thread is affected if it would run something that was removed, or if its state no longer matches.
-Additions do not strand a thread. Types and subgraphs that only one of the two describes are not
-compared: older manifests describe none.
+Additions do not strand a thread. Types and subgraphs that only one of the two has are not compared.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         parts = [*self._node_changes(), *self._edge_changes(), *self._field_changes()]
         if not parts and self:
             more = _details(self.new) - _details(self.old)
-            parts = ["nested types or subgraphs are now described" if more else "order changed"]
+            parts = ["nested types or subgraphs added" if more else "order changed"]
         return ", ".join(parts) or "nothing changed"
 
     def reasons_against(self, pending: Iterable[str]) -> list[str]:
@@ -258,7 +257,7 @@ def compare(old: Manifest, new: Manifest) -> Difference:
         kinds={
             now.name: (then.kind, now.kind)
             for then, now in _types_of_both(old, new)
-            if then.kind and now.kind and then.kind != now.kind
+            if then.kind != now.kind
         },
         subgraphs=_compare_subgraphs(old_nodes, new_nodes),
         functions=tuple(
@@ -315,7 +314,7 @@ def _compare_types(old: Manifest, new: Manifest) -> dict[str, FieldChanges]:
     compared = {
         now.name: _compare_fields(then.fields, now.fields)
         for then, now in _types_of_both(old, new)
-        if not then.kind or then.kind == now.kind
+        if then.kind == now.kind
     }
     return {name: changes for name, changes in compared.items() if changes}
 
@@ -355,7 +354,7 @@ def _compare_fields(old: Iterable[ChannelInfo], new: Iterable[ChannelInfo]) -> F
 
 
 def _details(manifest: Manifest) -> set[str]:
-    types = {f"{found.name} {found.kind or ''}" for found in manifest.types or ()}
+    types = {found.name for found in manifest.types or ()}
     return types | {f"node {node.name}" for node in manifest.nodes if node.subgraph}
 
 

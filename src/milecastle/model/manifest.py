@@ -3,8 +3,8 @@
 Two graphs with equal manifests are the same graph to a paused thread. A node's source is not
 part of it, so fixing a bug does not strand a thread.
 
-Fields added later (``types``, ``subgraph``, ``kind``, ``renamed_from``) are omitted if
-empty: a manifest without them has the same bytes and fingerprint as before.
+Fields that are empty in most graphs (``types``, ``subgraph``, ``renamed_from``) are omitted if
+empty.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TypeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     fields: tuple[ChannelInfo, ...]
-    kind: TypeKind | UnsetType = UNSET
+    kind: TypeKind
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

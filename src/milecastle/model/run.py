@@ -139,10 +139,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> tuple[str, str | None] | None:
-        """The type of the error a run failed with, and the node; ``None`` if it did not fail.
-
-        Runs that failed under an earlier version have none: their failure has both.
-        """
+        """The type of the error a run failed with, and the node; ``None`` if it did not fail."""
         error = self.metadata.get(FAILED_TYPE)
         return None if error is None else (error, self.metadata.get(FAILED_NODE))
 

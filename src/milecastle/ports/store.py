@@ -72,7 +72,7 @@ __all__ = [
     "Transact",
     "WritesRefused",
     "offers",
-    "refuse_former_shape",
+    "require_capabilities",
 ]
 
 
@@ -412,28 +412,13 @@ class Store(Capabilities, Protocol):
         ...
 
 
-_FORMER: Mapping[str, tuple[str, str]] = {
-    "tags_of": ("tags", "of"),
-    "tagged_threads": ("tags", "threads"),
-    "pending_migrations": ("maintenance", "pending_migrations"),
-}
-"""Methods that a store had itself: the capability that has them now, and their names there."""
-
-
-def refuse_former_shape(store: object) -> None:
-    """Refuse a store written before optional capabilities were attributes."""
-    name = type(store).__name__
-    for method, (capability, now) in _FORMER.items():
-        if hasattr(store, method) and getattr(store, capability, None) is None:
-            raise InvalidRequest(
-                f"{name}.{method}() is not called: move it to an object that the property "
-                f"'{capability}' of {name} returns, as its method {now}()"
-            )
+def require_capabilities(store: object) -> None:
+    """Refuse a store without an attribute for each optional capability."""
     missing = [one for one in _capabilities if not hasattr(store, one)]
     if missing:
         raise InvalidRequest(
-            f"{name} does not say whether it has {', '.join(missing)}: derive it from "
-            "milecastle.stores.Capabilities, where every optional capability is None"
+            f"{type(store).__name__} does not say whether it has {', '.join(missing)}: derive it "
+            "from milecastle.stores.Capabilities, where every optional capability is None"
         )
 
 

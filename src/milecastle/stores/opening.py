@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from milecastle.errors import InvalidRequest
 from milecastle.ports.maintenance import Unopened
-from milecastle.ports.store import Store, refuse_former_shape
+from milecastle.ports.store import Store, require_capabilities
 
 if TYPE_CHECKING:
     from milecastle.stores.offloading import ObjectStorage, SweepReport
@@ -100,7 +100,7 @@ def register_store(name: str, factory: StoreFactory) -> None:
 def find_store(url: str) -> Store:
     own = _own_opening(url)
     store = own.open_url(url) if own else _factory_of(url)(url)
-    refuse_former_shape(store)
+    require_capabilities(store)
     return store
 
 
@@ -184,7 +184,7 @@ def require_store(given: object) -> None:
             "store= takes a URL such as 'sqlite:///runs.db', a registered name or a Store, not "
             f"{called}"
         )
-    refuse_former_shape(given)
+    require_capabilities(given)
 
 
 def _refuse_path(given: str) -> None:

@@ -1,4 +1,4 @@
-"""Names from LangGraph, misspelled and former names: refused with the right name."""
+"""Names from LangGraph and misspelled names: refused with the right name."""
 
 from __future__ import annotations
 
@@ -126,15 +126,6 @@ _MODES = {
 
 _IMPORTS = {
     **{name: f"milecastle.errors.{name}" for name in errors.__all__},
-    "Fit": "milecastle.records.Compatibility",
-    "BellStore": "store.listen, which is None if the store does not notify",
-    "NotifyingStore": "store.listen, which is None if the store does not notify",
-    "GroupStore": "store.commit_many, which is None if the store writes no groups",
-    "PartedStore": "store.part_of, which is None if the store has no parts",
-    "ManyReader": "store.read_many, which is None if the store has no faster way",
-    "TransactionStore": "store.transact, which is None if the store has no transactions",
-    "TagStore": "Tags, which is the type of store.tags",
-    "FeedStore": "Feed, which is the type of store.feed",
     "add_messages": "messages, the reducer of MessagesState",
     "RemoveMessage": "Remove(id); a RemoveMessage of LangChain means the same",
     "REMOVE_ALL_MESSAGES": "REMOVE_ALL",

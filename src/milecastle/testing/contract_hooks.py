@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store, refuse_former_shape
+from milecastle.ports.store import Store, require_capabilities
 
 
 class ContractHooks(ABC):
@@ -34,7 +34,7 @@ class ContractHooks(ABC):
     def store(self) -> Iterator[Store]:
         """The store of one test; it is closed afterwards."""
         store = self.open_store()
-        refuse_former_shape(store)
+        require_capabilities(store)
         try:
             yield store
         finally:

@@ -150,7 +150,7 @@ def _in_part(chain: Chain, log: LogCodec) -> Decoded:
                 continue
             operations += (codec.decode(bytes(code)), channel, read)
     values = replay({}, _without(operations, undecoded))
-    waits = waits_at(split(values)[0])
+    waits = waits_at(split(values))
     values.pop(CONFIG, None)
     return Decoded(values, undecoded, waits=waits)
 

@@ -4,8 +4,7 @@ Rules:
 
 - What is read does not grow with the store: a bounded number of failed runs, one page of failed
   threads, one page of completed runs, and the failure of the newest run of each group.
-- A run's error type and node are in its record. Runs of earlier versions have them in their
-  failure: a few of these are read too.
+- A run's error type and node are in its record.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ _RUNS: Final = 1000
 _PAGE: Final = 200
 _THREADS: Final = 500
 _SUCCEEDED: Final = 200
-_UNCAUSED: Final = 50
 _GROUPS: Final = 20
 _NEWEST: Final = 50
 _PARTS: Final = 24
@@ -151,7 +149,7 @@ def failures_document(
     """Failed runs of the last ``span`` microseconds, in groups."""
     found = recent_runs(store, tenant, now - span, status="failed")
     threads = store.recent_threads(tenant, status="failed", limit=_THREADS).items
-    failed = [*_caused(store, found.runs, {one.run_id: one for one in threads}, graph)]
+    failed = [*_caused(found.runs, {one.run_id: one for one in threads}, graph)]
     chosen = _grouped(one for one in failed if one.state == state)
     shared = _Shared(store, tenant, graph) if chosen else None
     return FailuresDocument(
@@ -168,21 +166,12 @@ def failures_document(
 
 
 def _caused(
-    store: Store,
-    runs: Iterable[RunRecord],
-    current: Mapping[str, ThreadInfo],
-    graph: str | None,
+    runs: Iterable[RunRecord], current: Mapping[str, ThreadInfo], graph: str | None
 ) -> Iterable[_Failed]:
-    unread = _UNCAUSED
     for run in runs:
         if graph is not None and run.graph != graph:
             continue
-        cause = run.cause
-        if cause is None and unread:
-            unread -= 1
-            failure = store.failure(run.key, run.run_id)
-            cause = (failure.error_type, failure.node) if failure else None
-        error, node = cause or ("unknown error", None)
+        error, node = run.cause or ("unknown error", None)
         info = current.get(run.run_id)
         state: FailureState = "settled"
         if info is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -12,7 +13,6 @@ from milecastle.codec.encryption import KEY_BYTES, KeyWrapper, ThreadSealer, new
 from milecastle.codec.envelope import (
     COMPRESSED,
     ENCRYPTED,
-    ENCRYPTION_VERSION,
     PayloadPlace,
     frame,
     seal,
@@ -48,7 +48,8 @@ def sealer() -> ThreadSealer:
 
 def with_checksum(payload: bytes) -> bytes:
     """The payload as somebody would forge it: the checksum fits what is there."""
-    return frame(payload[1], payload[6:], payload[0])
+    head, body = bytes(payload[:2]), bytes(payload[6:])
+    return head + crc32(body, crc32(head)).to_bytes(4) + body
 
 
 @pytest.mark.parametrize("body", [b"", BODY, WORDS], ids=["empty", "short", "long"])
@@ -130,7 +131,7 @@ def test_a_payload_of_an_earlier_life_does_not_open(task: str | None) -> None:
     assert reader.unseal(new, PayloadPlace(3, task=task)) == BODY
     with pytest.raises(EncryptionError, match="an earlier thread of the same name"):
         reader.unseal(old, PayloadPlace(3, task=task))
-    disguised = frame(old[1], old[6:14] + new[14:22] + old[22:], old[0])
+    disguised = frame(old[1], old[6:14] + new[14:22] + old[22:])
     with pytest.raises(EncryptionError, match="written for another position, or modified"):
         now.unseal(disguised, PayloadPlace(3, task=task))
 
@@ -255,7 +256,7 @@ def test_digest_distinguishes_bodies_and_needs_the_key(sealer: ThreadSealer) -> 
 
 def test_what_a_payload_grows_by(sealer: ThreadSealer) -> None:
     assert len(sealer.seal(BODY, PayloadPlace(1))) - len(seal(BODY)) == 8 + 8 + 12 + 16
-    assert unframe(sealer.seal(BODY, PayloadPlace(1)))[:2] == (ENCRYPTION_VERSION, ENCRYPTED)
+    assert unframe(sealer.seal(BODY, PayloadPlace(1)))[0] == ENCRYPTED
 
 
 class TestWrapping:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS, TIMED_OUT, WAITS, split
+from milecastle.engine.reserved_channels import ANSWERS, TIMED_OUT, WAITS
 from milecastle.engine.status import waits_at
 from milecastle.engine.waiting import open_interrupts, still_waits, unmet_waits, wake_time
 
@@ -139,17 +139,3 @@ def test_question_that_timed_out_is_not_open() -> None:
     """Fails if the caller that comes later is asked."""
     reserved = {WAITS: {"a/0": asks("a", until=NOW), "b/0": asks("b")}, TIMED_OUT: {"a/0": NOW}}
     assert [found.id for found in open_interrupts(reserved, "1.1")] == ["1.1:b/0"]
-
-
-def test_channels_of_an_older_log_become_waits() -> None:
-    """Fails if a sleep and a question with the same number are one wait, or channels stay."""
-    question = ["node", "?", None, None, True, "why not"]
-    values = {
-        "x": 1,
-        ASKED: {"a/0": ["a", *question]},
-        SLEEPS: {"a/0": ["a", 5], "b/:": ["b", 6]},
-    }
-    reserved, operations = split(values)
-    waits = {"a/~0": sleeps("a", 5), "b/:": sleeps("b", 6), "a/0": ["a", question, None, []]}
-    assert (values, reserved) == ({"x": 1}, {WAITS: waits})
-    assert operations == [0, ASKED, None, 0, SLEEPS, None, 0, WAITS, waits]

@@ -87,7 +87,7 @@ def test_what_a_pruning_did_not_finish_goes_too(store: JsonlStore) -> None:
 def test_the_copy_of_a_thread_that_never_began_goes(store: JsonlStore) -> None:
     path = store.path_of(a_key())
     path.parent.mkdir(parents=True)
-    path.write_bytes(b'{"length":90,"format":1,"tenant":"ten')
+    path.write_bytes(b'{"length":90,"milecastle":1,"tenant":"ten')
     assert store.repair_thread(a_key()) is not None
     assert store.delete(a_key()) is False
     assert left_of(store) == ["threads/tenant/thread.jsonl"]

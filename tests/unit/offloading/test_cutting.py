@@ -114,14 +114,14 @@ def test_what_is_taken_apart_is_restored_byte_for_byte(
 
 
 @given(st.binary(max_size=500), st.integers(1, 300))
-@example(b"\x03\x04" + bytes(9), 300)
+@example(b"\x01\x04" + bytes(9), 300)
 @example(b"\x01\x01" + bytes(400), 5)
 @example(b"\x01\x01\x00\x00\x00\x00" + b"\x28\xb5\x2f\xfd" + bytes(40), 5)
 def test_any_bytes_are_restored(payload: bytes, threshold: int) -> None:
     """Fails if a payload that looks like one with references is stored as it is."""
     round_trip(payload, threshold)
     round_trip(frame(0, payload), threshold)
-    round_trip(frame(2, payload, 2), threshold)
+    round_trip(frame(2, payload), threshold)
     round_trip(frame_objects(payload), threshold)
 
 
@@ -142,7 +142,7 @@ def test_only_encrypted_payloads_have_unshared_references() -> None:
     def put(value: bytes) -> ObjectReference:
         return ObjectReference("name", len(value))
 
-    sealed, plain = frame(2, LARGE, 2), frame(0, LARGE)
+    sealed, plain = frame(2, LARGE), frame(0, LARGE)
     for payload, expected in ((sealed, ["name"]), (plain, [])):
         parts = take_apart(payload, 10)
         assert parts is not None

@@ -11,7 +11,6 @@ import pytest
 
 from milecastle.codec.envelope import (
     FILES,
-    FILES_VERSION,
     frame,
     frame_files,
     names_files,
@@ -276,7 +275,7 @@ def test_sweep_stops_at_a_payload_whose_files_cannot_be_read(
 
 def test_payload_that_looks_like_one_with_files_is_restored(store: OffloadingStore) -> None:
     """Fails if bytes of somebody else are taken for ours: then no sweep could run."""
-    strange = b"\x04\x08 not ours"
+    strange = b"\x01\x08 not ours"
     assert names_files(strange)
     write(store, payload=strange)
     assert store.entries(KEY)[0].payload == strange
@@ -293,7 +292,7 @@ def test_names_of_files_are_strict() -> None:
         unseal(frame_files(["ab" * 32], named))
     for body in (b"\0\0\0\2" + bytes(40), b"\0\0"):
         with pytest.raises(CodecError):
-            unframe_files(frame(FILES, body, FILES_VERSION))
+            unframe_files(frame(FILES, body))
     assert frame_files([], b"\x02\x02")[1] & 2
 
 

@@ -98,7 +98,7 @@ def test_callers_leave_a_worker_alone_for_as_long_as_it_may_be_silent() -> None:
 
 def test_a_worker_says_how_long_it_may_be_silent() -> None:
     async def describe() -> float:
-        worker = Worker([line(MemoryStore(), ("a", note("a")))], QUICK.replaced(silent=77.0))
+        worker = Worker([line(MemoryStore(), ("a", note("a")))], QUICK.replaced(silent_after=77.0))
         return worker.describe().silent_after
 
     assert asyncio.run(describe()) == 77.0

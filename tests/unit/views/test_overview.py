@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-import msgspec.structs
 import pytest
 
 from milecastle import END, START, App, Keyring, Retry, StateGraph, ThreadKey, interrupt
@@ -123,23 +122,8 @@ def test_a_thread_that_went_on_settles_its_failure(app: App[State]) -> None:
     assert (found.held, found.settled, len(found.groups)) == (0, 1, 1)
 
 
-def test_groups_of_a_graph_and_of_runs_without_a_cause() -> None:
-    """Runs of earlier versions have no cause in their records: it is in their failures."""
-
-    class Older(MemoryStore):
-        def commit(self, batch: Any) -> None:
-            runs = tuple(
-                msgspec.structs.replace(
-                    run, metadata={k: v for k, v in run.metadata.items() if "failed" not in k}
-                )
-                for run in batch.runs
-            )
-            super().commit(msgspec.structs.replace(batch, runs=runs))
-
-    graph = StateGraph(State, name="orders")
-    graph.add_node("price", _price)
-    graph.add_edges(START, "price", END)
-    app = graph.compile(store=Older())
+def test_failures_are_grouped_by_graph(app: App[State]) -> None:
+    """Fails if the graph is not compared."""
     _run(app, 13)
     assert [one.error_type for one in _failures(app).groups] == ["LookupError"]
     assert not _failures(app, graph="other").groups

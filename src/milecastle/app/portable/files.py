@@ -34,15 +34,12 @@ from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import (
     ANSWERED_BY,
     ANSWERS,
-    ASKED,
     FAILURE,
     SENDS,
-    SLEEPS,
     TIMED_OUT,
     WAITS,
     Reserved,
     branched,
-    upgrade,
     with_no_messages,
 )
 from milecastle.engine.tasks import ready_nodes, tasks_of
@@ -161,8 +158,6 @@ class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers: dict[str, Any] = msgspec.field(name=ANSWERS, default={})
     timed_out: dict[str, int] = msgspec.field(name=TIMED_OUT, default={})
     answered_by: dict[str, list[Any]] = msgspec.field(name=ANSWERED_BY, default={})
-    asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
-    sleeps: dict[str, tuple[str, int]] = msgspec.field(name=SLEEPS, default={})
     failure: dict[str, tuple[str, str]] = msgspec.field(name=FAILURE, default={})
 
 
@@ -369,8 +364,6 @@ class PortableFiles:
 
     def _check_pending(self, content: _Content, path: Path) -> None:
         try:
-            msgspec.convert(content.pending, _Pending)
-            upgrade(content.pending)
             found = msgspec.convert(content.pending, _Pending)
             sends = list(zip(found.sends[::2], found.sends[1::2], strict=True))
             sent = {name for name, _ in msgspec.convert(sends, list[_Send])}

@@ -190,7 +190,7 @@ class _Reading:
 
 
 def _check_payload(payload: bytes) -> None:
-    _, flags, body = unframe(payload)
+    flags, body = unframe(payload)
     if flags & ENCRYPTED:
         return
     plain = decompress(body) if flags & COMPRESSED else body

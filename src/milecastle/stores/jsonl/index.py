@@ -14,13 +14,7 @@ from msgspec import UNSET, UnsetType
 from milecastle.model.checkpoint import HOLDING
 from milecastle.ports.mailbox import Marks
 from milecastle.stores.jsonl.lines import ROOT_CHECK
-from milecastle.stores.jsonl.shapes import (
-    FORMAT,
-    CheckpointShape,
-    CommitShape,
-    HeaderShape,
-    ThreadShape,
-)
+from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, HeaderShape, ThreadShape
 from milecastle.stores.memory.messages import Messages
 
 Span = tuple[int, int]
@@ -35,8 +29,8 @@ class Index:
 
     __slots__ = (
         "_ids", "_offsets", "_sizes", "check", "count", "cuts", "digests", "failures", "first",
-        "head", "header", "is_old", "manifests", "messages", "results", "runs", "sent", "size",
-        "thread", "thread_at",
+        "head", "header", "manifests", "messages", "results", "runs", "sent", "size", "thread",
+        "thread_at",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,7 +53,6 @@ class Index:
         self.thread_at = 0
         self.messages = Messages()
         self.sent: dict[int, Span] = {}
-        self.is_old = False
 
     @property
     def holds_thread(self) -> bool:
@@ -68,7 +61,6 @@ class Index:
     def begin(self, header: HeaderShape, size: int, check: bytes) -> None:
         self.header = header
         self.first = header.first_seq
-        self.is_old = header.format < FORMAT
         self.size, self.count, self.check = size, 1, check
 
     def absorb(self, commit: CommitShape, size: int, check: bytes) -> None:

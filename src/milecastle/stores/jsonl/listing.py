@@ -1,8 +1,7 @@
 """A tenant's threads, without reading their logs: from the first line and the last few.
 
 The last line leads to the nearest one with the thread's line in the list. A listing's cost grows
-with the thread count, not with their histories. Only files of format 1, which do not have it,
-are read whole.
+with the thread count, not with their histories.
 
 A torn or damaged file does not prevent others from being listed. Its own thread is listed too, with
 the part before the break, so a caller gets the error when using the thread. If that is nothing, it
@@ -22,12 +21,11 @@ from milecastle.disk.locking import lock, unlock
 from milecastle.disk.names import file_name
 from milecastle.errors import Corrupted, FormatTooNew, MilecastleError
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.maintenance import Inspected, finding_of
 from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, last_line, line_at, lines
 from milecastle.stores.jsonl.log import broken, decoded, open_header
-from milecastle.stores.jsonl.reading import info_of_format_1
-from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, ThreadShape, read_commit
+from milecastle.stores.jsonl.shapes import CommitShape, ThreadShape, read_commit
 from milecastle.support.printable import printable
 
 SUFFIX: Final = ".jsonl"
@@ -126,18 +124,10 @@ def _listed_at_the_end(key: ThreadKey, path: Path, fd: int) -> Listed | None:
 
 
 def _listed_from_the_start(key: ThreadKey, path: Path, fd: int) -> Listed | None:
-    listed: Listed | None = None
-    runs: dict[str, RunRecord] = {}
-    head: CheckpointShape | None = None
+    found: ThreadShape | None = None
     for commit in _commits_before_the_break(path, fd):
-        runs |= {run.run_id: run.record(key) for run in commit.runs}
-        head = next((record.checkpoint for record in commit.records()[::-1]), head)
-        listed = Listed.of(key, commit.thread) if commit.thread is not None else listed
-    if listed is not None or not runs:
-        return listed
-    if head is None or head.run_id not in runs:
-        return Listed(ThreadInfo.of(list(runs.values())[-1]))
-    return Listed(info_of_format_1(head.next or head.route, runs[head.run_id]))
+        found = commit.thread or found
+    return None if found is None else Listed.of(key, found)
 
 
 def _commits_before_the_break(path: Path, fd: int) -> Iterator[CommitShape]:

@@ -32,6 +32,7 @@ from milecastle.disk import files
 from milecastle.disk.locking import lock, try_lock, unlock
 from milecastle.errors import Corrupted, FormatTooNew, Unavailable
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.formats import unreleased
 from milecastle.stores.jsonl.index import Index, Span
 from milecastle.stores.jsonl.lines import (
     CHECK,
@@ -58,9 +59,11 @@ T = TypeVar("T")
 
 def open_header(path: Path, line: Line, key: ThreadKey | None = None) -> HeaderShape:
     """A file's header, if it has this format and belongs to this thread."""
-    found = decoded(path, line, read_format, number=1).format
-    if found > FORMAT:
-        raise FormatTooNew(found=found, supported=FORMAT, place=str(path))
+    found = decoded(path, line, read_format, number=1)
+    if found.unreleased:
+        raise unreleased(str(path))
+    if found.format > FORMAT:
+        raise FormatTooNew(found=found.format, supported=FORMAT, place=str(path))
     header = decoded(path, line, read_header, number=1)
     if key is not None and (header.tenant, header.thread) != (key.tenant, key.thread):
         raise Corrupted("the file belongs to another thread", place=_place(path, 0, 1))
@@ -328,7 +331,7 @@ def _framed(header: HeaderShape, commits: Iterable[CommitShape]) -> Generator[by
     yield data
     offset, thread_at = len(data), 0
     for commit in commits:
-        commit.thread_at, commit.runs_at = thread_at, 0
+        commit.thread_at = thread_at
         data, check = frame(encode(commit), check)
         if commit.thread is not None:
             thread_at = offset

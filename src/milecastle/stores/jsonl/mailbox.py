@@ -16,7 +16,6 @@ from milecastle.stores.jsonl.log import LogFile
 from milecastle.stores.jsonl.pool import LogPool
 from milecastle.stores.jsonl.reading import messages_in, thread_of
 from milecastle.stores.jsonl.shapes import CommitShape, MessageShape, RunShape, ThreadShape
-from milecastle.stores.jsonl.writing import upgrade_all
 
 _MESSAGES = 256
 """How many messages a line has at most that restores some."""
@@ -81,7 +80,6 @@ class JsonlMailbox:
         with self._pool.writing(key) as log:
             if number not in log.index.messages.unread:
                 return False
-            upgrade_all(log)
             log.append(CommitShape(head=log.index.head, consumes=(number,)))
             return True
 
@@ -112,7 +110,6 @@ class JsonlMailbox:
             row = thread_of(log)
             if row is None:
                 port.refuse_no_thread(key)
-            upgrade_all(log)
             try:
                 yield log, row
             except UnicodeEncodeError:

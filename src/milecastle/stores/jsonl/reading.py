@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
-
-from msgspec import structs
+from typing import TypeVar
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
@@ -22,9 +20,6 @@ from milecastle.stores.jsonl.shapes import (
 )
 
 T = TypeVar("T")
-
-OVER: Final = ("completed", "superseded")
-"""Statuses of the head's run although something is left to run, after going back."""
 
 
 def entry_at(log: LogFile, seq: int, *, with_payload: bool = True) -> Entry | None:
@@ -119,27 +114,8 @@ def failure_of(log: LogFile, run_id: str) -> Failure | None:
 
 
 def thread_of(log: LogFile) -> ThreadInfo | None:
-    index = log.index
-    if index.thread is not None:
-        return index.thread.info(log.key)
-    head = entry_at(log, index.head, with_payload=False)
-    run = run_of(log, head.run_id) if head else None
-    if head is not None and run is not None:
-        return info_of_format_1(head.next or head.route, run)
-    newest = next(reversed(index.runs), None)
-    run = None if newest is None else run_of(log, newest)
-    return None if run is None else ThreadInfo.of(run)
-
-
-def info_of_format_1(left: tuple[str, ...], run: RunRecord) -> ThreadInfo:
-    """The index row of a thread whose log lacks it, derived from its next nodes and the head's run.
-
-    The number of open questions is unknown.
-    """
-    info = ThreadInfo.of(run)
-    if not left:
-        return structs.replace(info, status="completed", wake_at=None)
-    return structs.replace(info, status="interrupted") if run.status in OVER else info
+    thread = log.index.thread
+    return None if thread is None else thread.info(log.key)
 
 
 def messages_in(log: LogFile, span: Span) -> list[StoredMessage]:

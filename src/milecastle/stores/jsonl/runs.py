@@ -109,7 +109,8 @@ class RunFolder:
         folder = self.folder_of(key, run_id)
         files.make_folder(self._folder)
         files.make_folder(folder)
-        facts: dict[str, Any] = {"format": FORMAT, "tenant": key.tenant, "thread": key.thread}
+        facts: dict[str, Any] = {"format": FORMAT, "kind": "thread"}
+        facts |= {"tenant": key.tenant, "thread": key.thread}
         facts |= {field: getattr(shape, field) for field in shape.__struct_fields__}
         text = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
         files.put(folder / name, [text], durable=durable)

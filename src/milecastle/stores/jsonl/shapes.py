@@ -9,11 +9,8 @@ and, when a commit holds more, ``also`` (further checkpoints), ``results``, ``ru
 of messages); one without a checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset
 of the nearest line before that has ``thread``, so it is found from the end. A message to the thread
 is a line too, with ``messages``; ``consumed`` and ``last_message`` are for logs that were pruned or
-copied. The first line is the header: it names the thread of the file.
-
-Format 1 had ``runs_at`` in place of ``thread`` and ``thread_at``, and no ``owner`` of a run; format
-2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread, format 3 no ``tags``, format
-4 no messages. They are read, and the first write turns such a file into one of format 5.
+copied. The first line is the header: ``milecastle`` is the format version, and it names the thread
+of the file. Files from before the first release have ``format`` in its place, and are refused.
 
 Times are text people read, exact to the microsecond; a time outside the calendar stays a number.
 
@@ -185,7 +182,7 @@ def _seal(body: bytes) -> bytes:
     return _SEAL + crc32(body, _SEALED).to_bytes(4) + body
 
 
-FORMAT: Final = 5
+FORMAT: Final = 1
 
 KindWord = Literal["delta", "rollup", "snapshot"]
 
@@ -198,7 +195,7 @@ class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=
 
 
 @prepared
-class HeaderShape(_Shape):
+class HeaderShape(_Shape, rename={"format": "milecastle"}):
     """The first line. ``log`` distinguishes a thread from a deleted one of the same name.
 
     ``first_seq`` is the first seq of the log now; ``generation`` is incremented and ``deleted_at``
@@ -404,7 +401,6 @@ class CommitShape(_Shape):
     manifests: dict[str, Raw] = {}
     thread: ThreadShape | None = None
     thread_at: int = 0
-    runs_at: int = 0
     consumes: tuple[int, ...] = ()
     messages: tuple[MessageShape, ...] = ()
     consumed: tuple[Consumed, ...] = ()
@@ -427,8 +423,9 @@ def _microseconds(moment: Moment | None) -> int | None:
 
 
 @prepared
-class _LogFormat(msgspec.Struct):
-    format: int
+class _LogFormat(msgspec.Struct, rename={"format": "milecastle", "unreleased": "format"}):
+    format: int = 0
+    unreleased: int = 0
 
 
 encode: Final = msgspec.json.Encoder().encode

@@ -60,7 +60,6 @@ from milecastle.stores.jsonl.writing import (
     drop_all,
     drop_below,
     shape_of,
-    upgrade_all,
     with_message,
 )
 
@@ -127,8 +126,6 @@ class JsonlStore(Capabilities):
                 log.refuse_if_poisoned()
             if not log.take():
                 self._begin(log, batch)
-            elif log.index.is_old:
-                upgrade_all(log)
             check_fence(batch, log.index)
             if batch.thread is not None:
                 batch = dated(with_message(batch, log.index), self._now())

@@ -1,6 +1,4 @@
-"""Writing: a batch as the line that stores it, and logs written again.
-
-A log is written again without pruned entries, without anything, or in the newest format.
+"""Writing: a batch as the line that stores it, and logs written again without pruned entries.
 
 The first line of a pruned log says where it begins; runs, failures, manifests and the thread's line
 come next, then the checkpoints that stay, one in a line, then the results the head still has.
@@ -21,7 +19,7 @@ from milecastle.ports.mailbox import with_unread
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl.index import Index
 from milecastle.stores.jsonl.log import LogFile, new_log_id
-from milecastle.stores.jsonl.reading import each_record, each_result, messages_in, thread_of
+from milecastle.stores.jsonl.reading import each_record, each_result, messages_in
 from milecastle.stores.jsonl.shapes import (
     FORMAT,
     CommitShape,
@@ -114,34 +112,8 @@ def commit_of(first: EntryShape, *also: EntryShape) -> CommitShape:
 
 def drop_below(log: LogFile, header: HeaderShape, cut: int, changed: Mapping[int, Entry]) -> None:
     """Rewrite the locked log from ``cut`` on, with some entries changed."""
-    begun = msgspec.structs.replace(header, format=FORMAT, first_seq=cut)
+    begun = msgspec.structs.replace(header, first_seq=cut)
     log.replace(begun, _kept(log, cut, changed))
-
-
-def upgrade(log: LogFile, header: HeaderShape) -> None:
-    """Rewrite the locked log in the newest format, commit by commit."""
-    log.replace(msgspec.structs.replace(header, format=FORMAT), _upgraded(log))
-
-
-def upgrade_all(log: LogFile) -> None:
-    """``upgrade``, until the locked log has the newest format."""
-    while log.index.is_old and log.index.header is not None:
-        upgrade(log, log.index.header)
-        log.take(create=True)
-
-
-def _upgraded(log: LogFile) -> Iterator[CommitShape]:
-    yield from log.commits()
-    thread = _thread(log) if log.index.thread is None else None
-    if thread is not None:
-        yield CommitShape(head=log.index.head, thread=thread)
-
-
-def _thread(log: LogFile) -> ThreadShape | None:
-    if log.index.thread is not None:
-        return log.index.thread
-    info = thread_of(log)
-    return None if info is None else ThreadShape.of(info)
 
 
 def _kept(log: LogFile, cut: int, changed: Mapping[int, Entry]) -> Iterator[CommitShape]:
@@ -151,7 +123,7 @@ def _kept(log: LogFile, cut: int, changed: Mapping[int, Entry]) -> Iterator[Comm
         runs=tuple(_runs(log)),
         failures=tuple(_failures(log)),
         manifests=dict(_manifests(log)),
-        thread=_thread(log),
+        thread=index.thread,
     )
     if facts.runs or facts.failures or facts.manifests or facts.thread:
         yield facts

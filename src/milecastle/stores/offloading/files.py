@@ -146,7 +146,7 @@ class StoredFile:
             self._base = base
             where = f"{self._place}, {which}object {path}"
             try:
-                _, flags, body = unframe(data)
+                flags, body = unframe(data)
                 return (decompress(body) if flags & COMPRESSED else body), where
             except CodecError as error:
                 raise Corrupted(error.message, place=where) from None

@@ -162,7 +162,7 @@ class SharedObjects:
         if data is None:
             raise Corrupted("an object that the log names is missing", place=where)
         try:
-            _, flags, body = unframe(data)
+            flags, body = unframe(data)
             value = decompress(body) if flags & COMPRESSED else body
         except CodecError as error:
             raise Corrupted(error.message, place=where) from None

@@ -158,7 +158,7 @@ def _names(payload: bytes) -> _Names:
 
 def _opened(payload: bytes) -> tuple[int, bytes]:
     try:
-        _, flags, body = unframe(payload)
+        flags, body = unframe(payload)
         if flags & ENCRYPTED:
             return SEALED, payload
         return (PACKED, decompress(body)) if flags & COMPRESSED else (PLAIN, body)
