@@ -46,7 +46,7 @@ graph.add_edges(START, "write", "stamp", "send", END)
 def worker(url: str) -> subprocess.Popen[bytes]:
     """A worker that takes three letters at a time, and is missed after two seconds."""
     command = [sys.executable, "-m", "milecastle", "worker", "fleet_of_three:graph"]
-    options = ["--store", url, "--concurrency", "3", "--silent", "2"]
+    options = ["--store", url, "--concurrency", "3", "--silent-after", "2"]
     here, quiet = Path(__file__).resolve().parent, subprocess.DEVNULL
     return subprocess.Popen([*command, *options], cwd=here, stderr=quiet)  # noqa: S603 - this file
 

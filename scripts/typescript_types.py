@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
+from milecastle.server.documents import EmittedEvent, MissedEvent, StateEvent, StoppedEvent
 from milecastle.server.openapi import describe
 from milecastle.server.routes import ENDPOINTS
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def described() -> Mapping[str, Any]:
-    return describe(ENDPOINTS, (StateEvent, EmittedEvent, MissedEvent, RestEvent))
+    return describe(ENDPOINTS, (StateEvent, EmittedEvent, MissedEvent, StoppedEvent))
 
 
 def types_text(document: Mapping[str, Any]) -> str:

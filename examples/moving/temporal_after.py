@@ -121,7 +121,7 @@ def report(state: Text) -> None:
 
 def main(verb: str) -> None:
     if verb == "worker":
-        options = WorkerOptions(heartbeat=1.5, silent=5)
+        options = WorkerOptions(heartbeat=1.5, silent_after=5)
         asyncio.run(Worker([app], options).run_until_signalled())
     elif verb == "start":
         app.submit({"text": TEXT, "languages": LANGUAGES, "translations": []}, thread=TEXT)

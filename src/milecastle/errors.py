@@ -590,7 +590,7 @@ class Conflict(StoreError):
 class RunInProgress(Conflict):
     """A live process drives the thread. Nothing was read or written.
 
-    ``run`` is the run's id, ``owner`` its process (``owner.host``, ``owner.pid``), ``since`` its
+    ``run_id`` is the run, ``owner`` its process (``owner.host``, ``owner.pid``), ``since`` its
     start. ``public_message`` does not name the process.
     """
 
@@ -602,17 +602,17 @@ class RunInProgress(Conflict):
         tenant: str,
         thread: str,
         head: int,
-        run: str,
+        run_id: str,
         owner: OwningProcess,
         since: datetime,
         who: str,
     ) -> None:
-        busy = f"thread '{thread}' is in progress: run {run}, driven by"
+        busy = f"thread '{thread}' is in progress: run {run_id}, driven by"
         began = f"since {since.isoformat(timespec='seconds')}; wait for it, or call with "
         advice = "take_over=True to take the thread from it"
         self.public_message = f"{busy} a live process {began}{advice}"
         self._keep(f"{busy} {who} {began}{advice}", tenant, thread, head + 1, head)
-        self.run = run
+        self.run_id = run_id
         self.owner = owner
         self.since = since
 

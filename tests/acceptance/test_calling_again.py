@@ -291,7 +291,7 @@ def test_second_call_does_not_run_a_thread_that_is_in_progress() -> None:
         assert (error.tenant, error.thread, error.owner.pid) == ("default", "t", os.getpid())
         assert (error.since.tzinfo, error.head, error.expected) == (UTC, 1, 2)
     slow.release.set()
-    assert running.result(60).run_id == error.run
+    assert running.result(60).run_id == error.run_id
     assert (slow.started, slow.app.invoke({"log": ["in"]}, "t").reused) == (1, True)
 
 

@@ -28,7 +28,7 @@ from milecastle.fleet.worker import WorkerOptions
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import work
 
-QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=30.0)
+QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent_after=30.0)
 OURS = (
     "schedule@@report",
     "tick@@report@2026-01-01T00:00:00Z",

@@ -190,7 +190,7 @@ def _options(random: Random, concurrency: int, silent: float = SILENT) -> Worker
         concurrency=concurrency,
         poll=random.choice((0.5, 2.0)),
         heartbeat=silent / 3,
-        silent=silent,
+        silent_after=silent,
         grace=3.0,
         losses=50,
     )

@@ -23,7 +23,7 @@ from milecastle.model.run import ThreadInfo
 
 AROUND = 0.05
 """How far from its deadline an answer is given, in seconds."""
-_OPTIONS = WorkerOptions(concurrency=20, poll=0.02, heartbeat=0.5, silent=60.0, grace=60.0)
+_OPTIONS = WorkerOptions(concurrency=20, poll=0.02, heartbeat=0.5, silent_after=60.0, grace=60.0)
 
 
 class Asked(TypedDict):

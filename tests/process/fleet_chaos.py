@@ -74,7 +74,7 @@ class Fleet:
         self._folder = folder
         self._cheat = cheat
         self._app = app
-        self._words = ["--poll", "0.2", "--silent", str(silent), "--grace", str(grace)]
+        self._words = ["--poll", "0.2", "--silent-after", str(silent), "--grace", str(grace)]
         self._relay = relay
         self._variables = {**(variables or {}), "MILECASTLE_TEST_RELAY": relay}
         self._started = 0

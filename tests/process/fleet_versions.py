@@ -56,7 +56,7 @@ def main(url: str, number: int) -> None:
     """Serve until SIGTERM; a run of 8 s must not outlive the versions that are served."""
     store = PostgresStore(url)
     apps = [version(each, store) for each in range(number, max(-1, number - 10), -1)]
-    options = WorkerOptions(concurrency=20, poll=0.2, heartbeat=2.0, silent=10.0, grace=GRACE)
+    options = WorkerOptions(concurrency=20, poll=0.2, heartbeat=2.0, silent_after=10.0, grace=GRACE)
     asyncio.run(Worker(apps, options).run_until_signalled())
 
 

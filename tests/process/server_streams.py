@@ -96,7 +96,7 @@ class Reader:
             self.reconnects += bool(self.seen)
             async with aclosing(_blocks(reader)) as blocks:
                 async for name, data in blocks:
-                    if name == "rest" and data["thread"]["status"] == "completed":
+                    if name == "stopped" and data["thread"]["status"] == "completed":
                         self._has_all = True
                         return
                     if name == "state":

@@ -70,7 +70,7 @@ def test_run_that_kills_every_worker_is_held_and_the_one_beside_it_completes(
     app = build().compile(store=url)
     handles = [app.submit({"do": do, "log": []}, do) for do in ("exit", "slow")]
     deaths = 0
-    process = worker(url, "--silent", "0.6")
+    process = worker(url, "--silent-after", "0.6")
     try:
         while app.state("exit").status != "failed" or app.state("slow").status != "completed":
             assert app.state("slow").status != "failed"
@@ -79,7 +79,7 @@ def test_run_that_kills_every_worker_is_held_and_the_one_beside_it_completes(
                 deaths += 1
                 assert deaths < 9
                 process.communicate()
-                process = worker(url, "--silent", "0.6")
+                process = worker(url, "--silent-after", "0.6")
             time.sleep(0.05)
     finally:
         process.kill()

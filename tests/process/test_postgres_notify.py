@@ -16,7 +16,7 @@ from tests.postgres_cluster import new_schema, the_cluster, wait_until
 
 pytestmark = POSTGRES
 
-DEAF_FOR_LONG = WorkerOptions(poll=60.0, heartbeat=1.0, silent=5.0)
+DEAF_FOR_LONG = WorkerOptions(poll=60.0, heartbeat=1.0, silent_after=5.0)
 
 
 @pytest.fixture

@@ -67,7 +67,16 @@ class Workers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "milecastle", "worker", "tests.process.sharded_graphs:app"]
-        more = ["--store", str(self._path), "--poll", "0.2", "--silent", "3", "--concurrency", "4"]
+        more = [
+            "--store",
+            str(self._path),
+            "--poll",
+            "0.2",
+            "--silent-after",
+            "3",
+            "--concurrency",
+            "4",
+        ]
         return subprocess.Popen([*command, *more], cwd=ROOT, stderr=self._log)
 
     def kill(self) -> None:

@@ -51,7 +51,7 @@ def start(path: Path) -> Iterator[Start]:
 
     def start() -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "milecastle", "worker", "tests.process.sharded_graphs:app"]
-        more = ["--store", str(path), "--poll", "0.1", "--silent", "3", "--concurrency", "4"]
+        more = ["--store", str(path), "--poll", "0.1", "--silent-after", "3", "--concurrency", "4"]
         process = subprocess.Popen([*command, *more], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process

@@ -40,7 +40,7 @@ def start(url: str, app: App[Deed]) -> Iterator[Start]:
 
     def start(reference: str = "tests.process.fleet_hostile:app") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "milecastle", "worker", reference, "--processes", "2"]
-        more = ["--store", url, "--poll", "0.1", "--silent", "2"]
+        more = ["--store", url, "--poll", "0.1", "--silent-after", "2"]
         parent = subprocess.Popen([*command, *more], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         parents.append(parent)
         return parent

@@ -17,7 +17,7 @@ from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing import CrashMismatch, crash_everywhere
 
-QUICK = WorkerOptions(poll=0.02, heartbeat=5.0, silent=30.0)
+QUICK = WorkerOptions(poll=0.02, heartbeat=5.0, silent_after=30.0)
 
 
 class Sum(TypedDict):

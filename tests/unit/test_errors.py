@@ -176,14 +176,20 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     ),
     (
         RunInProgress(
-            tenant="t", thread="demo", head=4, run="r1", owner=OWNER, since=SINCE, who="process 7"
+            tenant="t",
+            thread="demo",
+            head=4,
+            run_id="r1",
+            owner=OWNER,
+            since=SINCE,
+            who="process 7",
         ),
         {
             "tenant": "t",
             "thread": "demo",
             "expected": 5,
             "head": 4,
-            "run": "r1",
+            "run_id": "r1",
             "owner": OWNER,
             "since": SINCE,
         },

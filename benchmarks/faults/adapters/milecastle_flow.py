@@ -72,7 +72,7 @@ app = orders.compile(store=os.environ["FAULTS_STORE"], retry_runs=Retry(attempts
 def main(verb: str, *given: str) -> None:
     """Do one verb of the fault harness."""
     if verb == "work":
-        options = WorkerOptions(heartbeat=LEASE / 3, silent=LEASE)
+        options = WorkerOptions(heartbeat=LEASE / 3, silent_after=LEASE)
         asyncio.run(Worker([app], options).run_until_signalled())
     elif verb == "start":
         for order in given:

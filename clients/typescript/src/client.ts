@@ -56,7 +56,7 @@ export interface Following {
   after?: number | string;
   /** Add the values that nodes emit. */
   emitted?: boolean;
-  /** Do not end when the run stops, but have an event `rest`. */
+  /** Do not end when the run stops, but have an event `stopped`. */
   stay?: boolean;
 }
 
@@ -100,7 +100,7 @@ export class Client {
 
   /** Hand a thread whose run failed, died or was cancelled over to the workers. */
   async retry(thread: string, given: { delay?: number } = {}): Promise<SubmitDocument> {
-    return this.#post(pathOf(thread, "resume"), given);
+    return this.#post(pathOf(thread, "retry"), given);
   }
 
   /** Cancel a thread's unfinished run; false if there was none. */
@@ -192,8 +192,8 @@ export class Client {
             silence.renew();
             for (const event of reader.read(decoder.decode(part, { stream: true }))) {
               last = event.id ?? last;
-              if (event.type === "rest" && given.stay !== true) return;
-              const isAsked = event.type === "state" || event.type === "rest";
+              if (event.type === "stopped" && given.stay !== true) return;
+              const isAsked = event.type === "state" || event.type === "stopped";
               if (isAsked || given.emitted === true) {
                 silence.end();
                 yield event;

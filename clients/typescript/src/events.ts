@@ -1,15 +1,15 @@
 /** Server-Sent Events: text, as it comes, to events. */
 
-import type { EmittedEvent, MissedEvent, RestEvent, StateEvent } from "./types.ts";
+import type { EmittedEvent, MissedEvent, StoppedEvent, StateEvent } from "./types.ts";
 
 /** An event of a followed thread. `id` is what `follow({ after })` continues after. */
 export type ClientEvent =
   | ({ type: "state"; id: string } & StateEvent)
   | ({ type: "emit"; id: string | null } & EmittedEvent)
   | ({ type: "missed"; id: null } & MissedEvent)
-  | ({ type: "rest"; id: null } & RestEvent);
+  | ({ type: "stopped"; id: null } & StoppedEvent);
 
-const KNOWN = new Set(["state", "emit", "missed", "rest"]); // newer servers may have more
+const KNOWN = new Set(["state", "emit", "missed", "stopped"]); // newer servers may have more
 
 /** Reads one response. A line ends with LF: text of a state may have other separators. */
 export class EventReader {

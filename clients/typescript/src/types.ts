@@ -373,7 +373,7 @@ export interface MessageLine {
 }
 
 /** After how many seconds to resume; ``config`` replaces the run's. */
-export interface ResumeRequest {
+export interface RetryRequest {
   delay?: number;
   config?: { [name: string]: Json } | null;
 }
@@ -496,8 +496,8 @@ export interface MissedEvent {
   count: number;
 }
 
-/** ``event: rest``: the run has stopped. The stream stays open: it may be resumed. */
-export interface RestEvent {
+/** ``event: stopped``: the run has stopped. The stream stays open: it may be resumed. */
+export interface StoppedEvent {
   thread: ThreadLine;
 }
 

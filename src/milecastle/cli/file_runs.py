@@ -98,10 +98,10 @@ def print_file_result(session: Session, key: ThreadKey, mode: Mode, result: File
         status="completed",
         mode=mode,
         executed={name: tuple(map(str, why)) for name, why in result.executed.items()},
-        reused=result.reused,
+        reused_nodes=result.reused,
         state=plain(result.state),
     )
-    counts = f"{len(document.executed)} executed, {len(document.reused)} reused"
+    counts = f"{len(document.executed)} executed, {len(document.reused_nodes)} reused"
     head = f"thread {key.thread}: completed, {counts} (run {result.run_id})"
     executed = [f"  {name}: {'; '.join(why)}" for name, why in document.executed.items()]
     session.report(document, [head, *executed])

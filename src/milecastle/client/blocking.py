@@ -157,7 +157,7 @@ class Client:
         If its response is lost and the run fails again at once, it is retried once more.
         """
         body = without_nothing({"delay": delay, "config": config})
-        return self._document(SubmittedRun, HttpCall("POST", path_of(thread, "resume"), body=body))
+        return self._document(SubmittedRun, HttpCall("POST", path_of(thread, "retry"), body=body))
 
     def cancel(self, thread: str, *, run_id: str | None = None) -> bool:
         """Cancel a thread's unfinished run; with ``run_id``, only that one.
@@ -212,7 +212,7 @@ class Client:
         None is missed and none comes twice, however often the connection is lost. ``after`` may
         also be the ``id`` of an event. ``emitted`` adds the values nodes emit from now on; only
         those emitted with ``keep`` are replayed. With ``stay`` it does not end when the run stops,
-        but has an event ``rest``. After the thread is deleted, ``ThreadNotFound``.
+        but has an event ``stopped``. After the thread is deleted, ``ThreadNotFound``.
         """
         return self._each(followed(thread, after, emitted, stay, self._patience))
 

@@ -205,9 +205,9 @@ def followed(
                 waiting.renew()
                 for event in reader.read(part):
                     last = event.id or last
-                    if event.type == "rest" and not stay:
+                    if event.type == "stopped" and not stay:
                         return
-                    if emitted or event.type in ("state", "rest"):
+                    if emitted or event.type in ("state", "stopped"):
                         yield Yielded(event)
             yield waiting.pause("the stream ended")
         else:

@@ -146,12 +146,12 @@ class ClientEvent(Answered, frozen=True):
     """An event of a followed thread, with the fields of ``Event``.
 
     ``state``: a committed checkpoint, with its ``state``. ``emit``: a value that a node emitted, in
-    ``update``. ``missed``: so many emitted values were lost (``data["count"]``). ``rest``: the
+    ``update``. ``missed``: so many emitted values were lost (``data["count"]``). ``stopped``: the
     run has stopped. ``id`` is given to ``follow(after=)`` to continue after this event; ``None`` if
     it is not replayed. ``data`` is the event as it was sent.
     """
 
-    type: Literal["state", "emit", "missed", "rest"]
+    type: Literal["state", "emit", "missed", "stopped"]
     id: str | None
     run_id: str
     time: str | None = None

@@ -9,7 +9,7 @@ import msgspec
 
 from milecastle.client.documents import ClientEvent
 
-_KNOWN: Final = ("state", "emit", "missed", "rest")
+_KNOWN: Final = ("state", "emit", "missed", "stopped")
 
 
 class EventReader:
@@ -35,7 +35,7 @@ class EventReader:
 
 
 def _event(kind: Any, id: str | None, data: dict[str, Any]) -> ClientEvent:
-    if kind == "rest":
+    if kind == "stopped":
         return ClientEvent(type=kind, id=id, run_id=data["thread"]["run_id"], data=data)
     found: dict[str, Any] = {
         name: data[name]

@@ -28,7 +28,7 @@ class WorkerOptions(Settings):
 
     ``concurrency`` is how many threads it runs at once. It looks for due threads at least every
     ``poll`` seconds, by default 1 if the store tells it of them and otherwise 0.2. It beats every
-    ``heartbeat`` seconds; a worker that was ``silent`` for longer has lost its threads. A run
+    ``heartbeat`` seconds; ``silent_after`` seconds without one, it has lost its threads. A run
     with which ``losses`` workers in a row were lost, without a step in between, is held as failed.
     It adopts threads of another version of its graphs that have been due for ``adopt_after``
     seconds while no worker served them, if they fit its code; ``None``: never.
@@ -39,7 +39,7 @@ class WorkerOptions(Settings):
     concurrency: int = 100
     poll: float | None = None
     heartbeat: float = SILENT / 3
-    silent: float = SILENT
+    silent_after: float = SILENT
     grace: float = 30.0
     losses: int = 5
     adopt_after: float | None = 1.0
@@ -51,9 +51,9 @@ class WorkerOptions(Settings):
                 f"concurrency and losses must be at least 1, not {self.concurrency}, {self.losses}"
             )
         poll = 1.0 if self.poll is None else self.poll
-        if not (poll > 0 and 0 < self.heartbeat < self.silent and self.grace >= 0):
+        if not (poll > 0 and 0 < self.heartbeat < self.silent_after and self.grace >= 0):
             raise InvalidRequest(
-                "poll and heartbeat must be above 0, silent above heartbeat, grace at least 0"
+                "poll and heartbeat must be above 0, silent_after above heartbeat, grace at least 0"
             )
         if not self.stuck_after > 0:
             raise InvalidRequest(f"stuck_after must be above 0, not {self.stuck_after}")

@@ -96,7 +96,7 @@ class Probes:
         age = worker.heartbeat_age
         if age is None:
             found.append("it has not started yet")
-        elif age > worker.options.silent:
+        elif age > worker.options.silent_after:
             found.append(f"the store has taken no heartbeat for {age:.0f} seconds")
         if worker.is_deaf:
             found.append("the listener is not connected to the store")

@@ -132,7 +132,7 @@ class Worker:
             started_at=self._started_at,
             capacity=self.options.concurrency,
             draining=self.is_draining,
-            silent_after=self.options.silent,
+            silent_after=self.options.silent_after,
         )
 
     def stop(self) -> None:

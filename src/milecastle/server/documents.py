@@ -221,7 +221,7 @@ class MessagesQuery(HttpDocument, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
 
 
-class ResumeRequest(HttpDocument, frozen=True):
+class RetryRequest(HttpDocument, frozen=True):
     """After how many seconds to resume; ``config`` replaces the run's."""
 
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -358,7 +358,7 @@ class MissedEvent(HttpDocument, frozen=True):
 
 
 @prepared
-class RestEvent(HttpDocument, frozen=True):
-    """``event: rest``: the run has stopped. The stream stays open: it may be resumed."""
+class StoppedEvent(HttpDocument, frozen=True):
+    """``event: stopped``: the run has stopped. The stream stays open: it may be resumed."""
 
     thread: ThreadLine

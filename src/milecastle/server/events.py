@@ -34,8 +34,8 @@ from milecastle.server.documents import (
     EmittedEvent,
     EventsQuery,
     MissedEvent,
-    RestEvent,
     StateEvent,
+    StoppedEvent,
 )
 from milecastle.server.event_stream import HEARTBEAT, EventStreamResponse, event_text
 from milecastle.server.request import THREAD, ApiRequest, Endpoint
@@ -169,7 +169,7 @@ class _UnservedThread:
         if line is None:
             return None
         is_over = is_news or line.status not in ("queued", "running")
-        return self._block("rest", RestEvent(thread=line)) if is_over else b""
+        return self._block("stopped", StoppedEvent(thread=line)) if is_over else b""
 
     def missed(self, run_id: str, count: int) -> bytes:
         return self._block("missed", MissedEvent(run_id=run_id, count=count))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from milecastle.server import events, graphs, health, jobs, runs, threads
-from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
+from milecastle.server.documents import EmittedEvent, MissedEvent, StateEvent, StoppedEvent
 from milecastle.server.json_answers import json_answer
 from milecastle.server.mounting import mount_point
 from milecastle.server.openapi import describe
@@ -18,7 +18,7 @@ from milecastle.support.prepared import prepared
 
 @cache
 def _described() -> dict[str, Any]:
-    return describe(ENDPOINTS, (StateEvent, EmittedEvent, MissedEvent, RestEvent))
+    return describe(ENDPOINTS, (StateEvent, EmittedEvent, MissedEvent, StoppedEvent))
 
 
 @Endpoint("GET", health.OPENAPI, "read", answers={200: "application/json"}, stores=False)
@@ -50,7 +50,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     runs.list_answers,
     runs.send,
     runs.list_messages,
-    runs.resume,
+    runs.retry,
     threads.cancel,
     threads.fork,
     threads.tag,

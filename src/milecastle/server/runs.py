@@ -23,7 +23,7 @@ from milecastle.server.documents import (
     AnswersRequest,
     MessageRequest,
     MessagesQuery,
-    ResumeRequest,
+    RetryRequest,
     RunRequest,
     RunsQuery,
     ThreadRunsQuery,
@@ -214,16 +214,16 @@ def list_messages(request: ApiRequest) -> MailboxDocument:
 
 @Endpoint(
     "POST",
-    f"{THREAD}/resume",
+    f"{THREAD}/retry",
     "run",
     query=WaitQuery,
-    body=ResumeRequest,
+    body=RetryRequest,
     answers={200: RunDocument, 202: SubmitDocument},
     problems=(404, 409, 500),
 )
-async def resume(request: ApiRequest) -> Reply:
+async def retry(request: ApiRequest) -> Reply:
     """Hand a thread over to the workers again."""
-    asked: ResumeRequest = request.body
+    asked: RetryRequest = request.body
     handle = await retry_thread(
         request.service, request.key, delay=asked.delay, config=asked.config
     )

@@ -160,7 +160,7 @@ class FileRunDocument(Document, frozen=True):
     status: Literal["completed"]
     mode: str
     executed: Mapping[str, tuple[str, ...]]
-    reused: tuple[str, ...]
+    reused_nodes: tuple[str, ...]
     state: Any
 
 

@@ -51,7 +51,7 @@ def answer_line(record: AnswerRecord) -> AnswerLine:
         how=by.how if by else None,
         on_behalf_of=by.on_behalf_of if by else None,
         reason=by.reason if by else "",
-        time=record.time.isoformat(),
+        time=moment(record.time),
         timed_out=record.timed_out,
         seq=record.seq,
         run_id=record.run_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from milecastle.model.message import Message
 from milecastle.views.documents import MessageLine
+from milecastle.views.lines import moment
 from milecastle.views.values import plain
 
 
@@ -13,6 +14,6 @@ def message_line(message: Message) -> MessageLine:
         topic=message.topic,
         key=message.key,
         by=message.by,
-        sent_at=message.sent_at.isoformat(),
+        sent_at=moment(message.sent_at),
         value=plain(message.value),
     )

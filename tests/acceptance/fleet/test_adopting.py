@@ -12,7 +12,7 @@ from milecastle.app.runs.submission import require_shared
 from milecastle.fleet.worker import Worker, WorkerOptions
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, until, work
 
-EAGER = WorkerOptions(poll=0.05, heartbeat=0.2, silent=30.0, adopt_after=0.1)
+EAGER = WorkerOptions(poll=0.05, heartbeat=0.2, silent_after=30.0, adopt_after=0.1)
 
 
 def asks(state: Trip) -> dict[str, Any]:

@@ -326,20 +326,20 @@ async def reconnected(store: Store) -> None:
     service = Service([app], worker=False)
     seen: list[tuple[str, Any]] = []
     async with serving(app):
-        while not seen or seen[-1][0] != "rest":
+        while not seen or seen[-1][0] != "stopped":
             last = [int(part) for part in seen[-1][0].split(".")] if seen else [0]
             stored = last[2] + 1 if len(last) > 1 else 0
             texts = await read_thread(service, KEY, last[0], stored)
             async for text in texts:
-                if text and b"event: rest" not in text:
+                if text and b"event: stopped" not in text:
                     id, _, data = text.decode().partition("\n")
                     value = msgspec.json.decode(data.partition("data: ")[2]).get("value")
                     seen.append((id.removeprefix("id: "), value))
                 elif text:
-                    seen.append(("rest", None))
+                    seen.append(("stopped", None))
                 if len(seen) > 60:
                     go.set()
-                if text and (len(seen) % 10 == 0 or seen[-1][0] == "rest"):
+                if text and (len(seen) % 10 == 0 or seen[-1][0] == "stopped"):
                     break
             await texts.aclose()
     found = [value for _, value in seen if value is not None]

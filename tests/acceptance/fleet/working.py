@@ -12,9 +12,9 @@ from milecastle.fleet.worker import Worker, WorkerOptions
 
 Node = Callable[..., Any]
 
-QUICK = WorkerOptions(concurrency=20, poll=0.05, heartbeat=0.2, silent=30.0, grace=30.0)
+QUICK = WorkerOptions(concurrency=20, poll=0.05, heartbeat=0.2, silent_after=30.0, grace=30.0)
 """For tests of anything but silence: a busy machine may stop a worker for seconds."""
-STRICT = QUICK.replaced(silent=2.5)
+STRICT = QUICK.replaced(silent_after=2.5)
 """For tests of silence."""
 
 

@@ -68,7 +68,7 @@ def hasty() -> None:
     """A worker that is silent is considered gone soon."""
 
     def worker(apps: Sequence[App[Any]], _: object = None) -> Worker:
-        return Worker(apps, WorkerOptions(silent=2.0, heartbeat=0.4))
+        return Worker(apps, WorkerOptions(silent_after=2.0, heartbeat=0.4))
 
     setattr(service, "Worker", worker)  # noqa: B010
 

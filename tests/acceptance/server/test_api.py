@@ -64,7 +64,7 @@ def test_run_that_fails_is_shown_with_its_failure_and_can_be_retried(server: Ser
     failed = server.client.post("/v1/threads/c/runs?wait=60", json=journey(1, then="fail"))
     assert (failed.status_code, failed.json()["status"]) == (200, "failed")
     assert failed.json()["failure"]["node"]
-    again = server.client.post("/v1/threads/c/resume?wait=60", json={})
+    again = server.client.post("/v1/threads/c/retry?wait=60", json={})
     assert (again.status_code, again.json()["status"]) == (200, "failed")
     server.client.post("/v1/threads/d/runs?wait=60", json=journey(1, then="ask"))
     (question,) = server.client.get("/v1/threads/d").json()["questions"]
@@ -72,7 +72,7 @@ def test_run_that_fails_is_shown_with_its_failure_and_can_be_retried(server: Ser
     refused = server.client.post("/v1/threads/d/answers?wait=60", json=no)
     assert (refused.status_code, refused.json()["status"]) == (200, "failed")
     assert server.client.post("/v1/threads/d/fork", json={"at": 1}).status_code == 200
-    resumed = server.client.post("/v1/threads/d/resume?wait=60", json={})
+    resumed = server.client.post("/v1/threads/d/retry?wait=60", json={})
     assert (resumed.status_code, resumed.json()["status"]) == (200, "interrupted")
 
 

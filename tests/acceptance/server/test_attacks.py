@@ -201,7 +201,7 @@ def test_garbage_after_a_stream_has_begun_ends_it_quietly(server: Server) -> Non
             f"GET /v1/threads/s/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
             "Transfer-Encoding: chunked\r\n\r\n".encode()
         )
-        while b"event: rest" not in raw.recv(65_536):
+        while b"event: stopped" not in raw.recv(65_536):
             pass
         raw.sendall(b"not a chunk\r\n\r\n")
         answered(raw)

@@ -35,7 +35,7 @@ def reconnecting(server: Server, thread: str, chance: random.Random) -> list[int
         left = chance.randint(1, 4)
         events = follow(server, thread, seen[-1] if seen else None)
         for event in events:
-            if event.name == "rest":
+            if event.name == "stopped":
                 return seen
             if event.id is not None:
                 seen.append(event.id)
@@ -75,8 +75,8 @@ def test_emitted_values_are_sent_as_they_come_and_not_replayed(server: Server) -
     for event in follow(server, "talks"):
         if event.id == 1:  # from now on the server hears what is emitted
             server.client.post("/v1/threads/talks/cancel")
-            server.client.post("/v1/threads/talks/resume", json={})
-        if event.name == "rest" and event.data["thread"]["status"] == "completed":
+            server.client.post("/v1/threads/talks/retry", json={})
+        if event.name == "stopped" and event.data["thread"]["status"] == "completed":
             break
         if event.name == "emit":
             assert event.id is None
@@ -92,7 +92,7 @@ def test_emitted_values_are_sent_as_they_come_and_not_replayed(server: Server) -
 def _until_rest(server: Server, thread: str) -> Iterator[StreamEvent]:
     for event in follow(server, thread):
         yield event
-        if event.name == "rest":
+        if event.name == "stopped":
             return
 
 
@@ -101,7 +101,7 @@ def test_stream_stays_open_while_a_question_waits(server: Server) -> None:
     server.client.post("/v1/threads/asks/runs", json=journey(1, then="ask"))
     statuses: list[str] = []
     for event in follow(server, "asks"):
-        if event.name != "rest":
+        if event.name != "stopped":
             continue
         statuses.append(event.data["thread"]["status"])
         if len(statuses) == 2:
@@ -150,7 +150,7 @@ def test_stream_of_a_thread_that_is_deleted_ends(impatient: Server) -> None:
     for event in follow(impatient, "gone"):
         comments += event.name == ":"
         assert comments < 600, "the stream does not end"
-        if event.name == "rest":
+        if event.name == "stopped":
             assert impatient.client.delete("/v1/threads/gone").status_code == 200
     assert impatient.client.get("/v1/threads/gone/events").status_code == 404
 
@@ -171,7 +171,7 @@ def test_slow_reader_is_dropped_and_nobody_waits_for_it(impatient: Server) -> No
         states = 0
         for event in follow(impatient, "heavy"):
             states += event.name == "state"
-            if event.name == "rest" and event.data["thread"]["status"] == "completed":
+            if event.name == "stopped" and event.data["thread"]["status"] == "completed":
                 break
         assert states > 40
         impatient.process.said("too slow, and was dropped")
@@ -190,7 +190,7 @@ def test_stopping_ends_streams_and_exits_cleanly(tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path / 'runs.db'}") as server:
         server.client.post("/v1/threads/t/runs?wait=60", json=journey(1))
         events = follow(server, "t")
-        while next(events).name != "rest":
+        while next(events).name != "stopped":
             pass
         assert server.process.stop() == 0
         with suppress(httpx.TransportError):

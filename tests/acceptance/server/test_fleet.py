@@ -48,7 +48,7 @@ def _with_worker(server: Server, url: str) -> None:
                     ids.append(event.id)
                     if len(ids) == 1:  # from now on the server hears what is emitted
                         workers.append(Process("worker", REFERENCE, "--store", url))
-                elif event.name == "rest" and event.data["thread"]["status"] == "completed":
+                elif event.name == "stopped" and event.data["thread"]["status"] == "completed":
                     break
         assert told == [0, 1, 2, 3, 4]
         assert ids == list(range(1, len(ids) + 1))

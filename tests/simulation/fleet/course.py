@@ -82,7 +82,7 @@ class Course:
             concurrency=random.choice((1, 3, 20)),
             poll=random.choice((1.0, 3.0)),
             heartbeat=SILENT / 3,
-            silent=SILENT,
+            silent_after=SILENT,
             grace=3.0,
             losses=random.choice((3, 5)),
         )

@@ -47,7 +47,7 @@ def test_a_worker_runs_what_is_due_and_ends_when_idle(desk: Desk) -> None:
 
 def test_a_worker_that_stopped_is_a_document_and_a_living_one_is_listed(desk: Desk) -> None:
     submitted(desk)
-    arguments = ("worker", "demo:app", "--until-idle", "--silent", "5")
+    arguments = ("worker", "demo:app", "--until-idle", "--silent-after", "5")
     document = desk.json(WorkerDocument, *arguments)
     store = SqliteStore("runs.db")
     owner = Owner(host="wall", boot_id="", pid=7, started="")

@@ -272,7 +272,7 @@ def test_a_graph_over_files_runs_what_is_needed_and_says_why(desk: Desk) -> None
     assert "upper: it did not complete before" in desk.out(*given)
     assert (desk.folder / "c.txt").read_text() == "AA"
     again = desk.json(FileRunDocument, *given)
-    assert (again.executed, again.reused) == ({}, ("upper", "double"))
+    assert (again.executed, again.reused_nodes) == ({}, ("upper", "double"))
     desk.write("a.txt", "b")
     plan = desk.json(PlanDocument, "plan", *named)
     assert [(line.node, line.action) for line in plan.nodes] == [
@@ -361,10 +361,12 @@ def test_questions_are_shown_and_answered_by_id(desk: Desk) -> None:
     assert "name asks: Which title?" in desk.out("show", "p")
     to = ("--app", "asking:app")
     assert "there are several open questions" in desk.err("answer", "p", "yes", *to, code=2)
-    assert "no question has the id" in desk.err("answer", "p", "yes", *to, "--id", "x", code=2)
-    text = desk.err("answer", "p", "perhaps", *to, "--id", review.id, code=2)
+    assert "no question has the id" in desk.err(
+        "answer", "p", "yes", *to, "--question", "x", code=2
+    )
+    text = desk.err("answer", "p", "perhaps", *to, "--question", review.id, code=2)
     assert "[MC303]" in text
-    desk.call("answer", "p", "yes", *to, "--id", review.id, code=3)
+    desk.call("answer", "p", "yes", *to, "--question", review.id, code=3)
     done = desk.document("answer", "p", "5", *to)
     assert done.state == {"text": "hello", "approved": True, "title": "5"}
     desk.err("answer", "p", "5", *to, code=5)

@@ -61,7 +61,7 @@ def test_a_store_that_is_away_does_not_hide_it(caplog: pytest.LogCaptureFixture)
 def test_worker_reports_a_long_node_until_it_beats(caplog: pytest.LogCaptureFixture) -> None:
     """Fails if ``ctx.heartbeat`` does not reach the host, and if the worker does not look."""
     caplog.set_level(logging.WARNING, "milecastle.fleet")
-    options = WorkerOptions(poll=0.05, heartbeat=0.1, silent=30.0, grace=5.0, stuck_after=1.0)
+    options = WorkerOptions(poll=0.05, heartbeat=0.1, silent_after=30.0, grace=5.0, stuck_after=1.0)
     beat, over = threading.Event(), threading.Event()
 
     def wait(state: Trip, ctx: Context) -> dict[str, Any]:

@@ -267,7 +267,7 @@ def test_a_run_with_which_workers_are_lost_is_held(caplog: pytest.LogCaptureFixt
 
     app = line(store, ("stuck", stuck))
     handle = app.submit(start(), "t")
-    options = WorkerOptions(heartbeat=1.0, silent=5.0, losses=3)
+    options = WorkerOptions(heartbeat=1.0, silent_after=5.0, losses=3)
 
     async def lose() -> None:
         worker: Any = Worker([app], options)

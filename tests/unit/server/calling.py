@@ -28,7 +28,7 @@ from milecastle.stores.sqlite import SqliteStore
 
 T = TypeVar("T")
 
-QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=30.0)
+QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent_after=30.0)
 ADDRESS = "http://127.0.0.1:8321"
 OTHER = "another"
 """A tenant that has nothing."""
@@ -161,7 +161,7 @@ class Api:
         accept: str = "*/*",
         cookie: str = "",
         body: Any = None,
-        is_enough: Callable[[str], bool] = lambda text: "event: rest" in text,
+        is_enough: Callable[[str], bool] = lambda text: "event: stopped" in text,
     ) -> str:
         """The text of a stream until it is enough, or of what is answered in its place.
 

@@ -112,7 +112,7 @@ BODIES: dict[str, Any] = {
     "ForkRequest": {"at": 1, "as_thread": "copy"},
     "HistoryRequest": {"limit": 1000},
     "MessageRequest": {"value": ["\x80" * 100] * 5000},
-    "ResumeRequest": {},
+    "RetryRequest": {},
     "RunInput": {"assistant_id": "heavy", "input": {"n": 1}},
     "RunRequest": {"graph": "heavy", "input": {"lines": ["\x80" * 100] * 1000}},
     "SearchRequest": {"limit": 1000},
@@ -217,7 +217,7 @@ async def request(
         found[0] = message.get("status", found[0])
         part = message.get("body", b"")
         found[1] += len(part)
-        if accept == "text/event-stream" and (b"event: rest" in part[:100] or b"part" in part):
+        if accept == "text/event-stream" and (b"event: stopped" in part[:100] or b"part" in part):
             left.set()
         if b"event: end" in part[:100] or b"RUN_FINISHED" in part[:100]:
             left.set()

@@ -368,7 +368,7 @@ def test_thread_of_a_graph_that_is_not_served_can_be_read(api: Api) -> None:
     api.run("t", 42)
     api.serve(build("other").compile(store=api.app.store))
     assert api.ask("GET", "/v1/threads/t").json()["state"]["n"] == 43
-    assert api.ask("POST", "/v1/threads/t/resume", json={}).status_code == 400
+    assert api.ask("POST", "/v1/threads/t/retry", json={}).status_code == 400
     assert api.ask("POST", "/v1/threads/t/cancel").status_code == 400
 
 
@@ -565,7 +565,7 @@ def test_thread_in_progress_does_not_show_its_process() -> None:
         tenant="default",
         thread="t",
         head=1,
-        run="r",
+        run_id="r",
         owner=current_owner(),
         since=datetime(2026, 1, 1, tzinfo=UTC),
         who="process 42 on db-7.internal",
@@ -634,7 +634,7 @@ def test_a_run_an_answer_and_a_resume_have_configs(api: Api) -> None:
     asked = {**trip(), "config": {"model": "broken"}}
     assert api.ask("POST", "/v1/threads/t/runs", json=asked).status_code == 202
     api.work(app)
-    api.ask("POST", "/v1/threads/t/resume", json={"config": {"model": "a"}})
+    api.ask("POST", "/v1/threads/t/retry", json={"config": {"model": "a"}})
     api.work(app)
     (question,) = api.ask("GET", "/v1/threads/t").json()["questions"]
     answers = {"answers": {question["id"]: True}, "config": {"model": "b"}}

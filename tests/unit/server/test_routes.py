@@ -23,7 +23,7 @@ BODIES: dict[str, Any] = {
     "RunRequest": trip(),
     "AnswersRequest": {"answers": {"x": True}},
     "MessageRequest": {"value": 1},
-    "ResumeRequest": {},
+    "RetryRequest": {},
     "ForkRequest": {"at": 1},
     "TagRequest": {"add": ["eu"]},
     "UpdateRequest": {"update": {"n": 5}},

@@ -168,13 +168,13 @@ def test_events_are_followed_and_end_with_the_server(api: Api) -> None:
             client = await server.connect()
             head = f"GET /v1/threads/t/events HTTP/1.1\r\nHost: localhost\r\n{TOKEN}"
             await client.send(f"{head}Last-Event-ID: 1\r\n\r\n")
-            found = await client.until(b"event: rest")
+            found = await client.until(b"event: stopped")
             for odd in ("x", "99"):
                 more = f"{TOKEN}Last-Event-ID: {odd}\r\n"
                 assert (await server.get("/v1/threads/t/events", more))[0] == 400
             second = await server.connect()
             await second.send(f"{head}\r\n")
-            assert b"id: 1\n" in await second.until(b"event: rest")
+            assert b"id: 1\n" in await second.until(b"event: stopped")
             await asyncio.to_thread(api.app.store.delete, api.app.state("t").key)
             assert (await server.get("/v1/threads/none/events"))[0] == 404
             return found

@@ -88,9 +88,9 @@ plain(f"POST {THREAD}/answers", "/v1/threads/none/answers", status=404, json={"a
 plain(
     f"POST {THREAD}/answers", "/v1/threads/t/answers", status=409, n=1, json={"answers": {"x": 1}}
 )
-plain(f"POST {THREAD}/resume", "/v1/threads/t/resume", status=202, n=13, json={})
-plain(f"POST {THREAD}/resume", "/v1/threads/none/resume", status=404, json={})
-plain(f"POST {THREAD}/resume", "/v1/threads/t/resume", status=409, n=1, json={})
+plain(f"POST {THREAD}/retry", "/v1/threads/t/retry", status=202, n=13, json={})
+plain(f"POST {THREAD}/retry", "/v1/threads/none/retry", status=404, json={})
+plain(f"POST {THREAD}/retry", "/v1/threads/t/retry", status=409, n=1, json={})
 plain(f"POST {THREAD}/cancel", "/v1/threads/t/cancel", n=42)
 plain(f"POST {THREAD}/cancel", "/v1/threads/none/cancel", status=404)
 plain(f"POST {THREAD}/fork", "/v1/threads/t/fork", n=1, json={"at": 1, "as_thread": "u"})
@@ -258,9 +258,9 @@ def test_each_documented_status_has_a_recipe() -> None:
 ELSEWHERE = {
     (f"POST {THREAD}/answers", 200): "test_api.py: answered with wait",
     (f"POST {THREAD}/answers", 500): "test_api.py: a run that fails after its answer, with wait",
-    (f"POST {THREAD}/resume", 200): "test_api.py: resumed with wait",
+    (f"POST {THREAD}/retry", 200): "test_api.py: resumed with wait",
     (f"POST {THREAD}/runs", 500): "test_api.py: a run that fails, with wait",
-    (f"POST {THREAD}/resume", 500): "test_api.py: a run that fails again, with wait",
+    (f"POST {THREAD}/retry", 500): "test_api.py: a run that fails again, with wait",
     (f"GET {THREAD}/events", 200): "test_events.py",
     (f"POST {THREAD}/tags", 409): "test_handlers.py: its run commits all the time",
     (f"DELETE {THREAD}", 409): "test_api.py: while a worker runs it",

@@ -132,7 +132,7 @@ def _in_progress(record: RunRecord, head: int, who: str) -> RunInProgress:
         tenant=record.key.tenant,
         thread=record.key.thread,
         head=head,
-        run=record.run_id,
+        run_id=record.run_id,
         owner=record.owner or current_owner(),
         since=to_datetime(record.started_at),
         who=who,

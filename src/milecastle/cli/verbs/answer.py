@@ -20,7 +20,7 @@ from milecastle.model.policies import ExecutionOptions
 @click.argument("thread", shell_complete=complete_threads)
 @click.argument("answer", metavar="ANSWER")
 @click.option(
-    "--id", "question_id", metavar="ID", help="The question to answer, if several are open."
+    "--question", "question_id", metavar="ID", help="The question to answer, if several are open."
 )
 @click.option(
     "--key",

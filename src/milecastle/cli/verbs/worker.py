@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="How often to look for due threads; 1 on PostgreSQL, otherwise 0.2.",
 )
 @click.option(
-    "--silent",
+    "--silent-after",
     type=float,
     metavar="SECONDS",
     help="Seconds without a heartbeat before other workers take over its threads; 15 if not set.",
@@ -67,7 +67,7 @@ def command(
     session: Session,
     concurrency: int,
     poll: float | None,
-    silent: float | None,
+    silent_after: float | None,
     grace: float | None,
     processes: int,
     metrics: str | None,
@@ -98,10 +98,10 @@ def command(
         if until_idle or session.as_json:
             raise click.UsageError("--processes works with neither --until-idle nor --json")
         sys.exit(asyncio.run(Processes(processes).run()))
-    given = {"poll": poll, "silent": silent, "grace": grace, "stuck_after": stuck_after}
+    given = {"poll": poll, "silent_after": silent_after, "grace": grace, "stuck_after": stuck_after}
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if silent is not None:
-        changed["heartbeat"] = silent / 3
+    if silent_after is not None:
+        changed["heartbeat"] = silent_after / 3
     with session.user_code():
         worker = Worker(session.apps(), WorkerOptions(concurrency=concurrency, **changed))
         _spare_the_collector()

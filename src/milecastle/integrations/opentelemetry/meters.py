@@ -66,5 +66,5 @@ def observe_depths(meter: Meter, read: Callable[[], Iterable[LaneDepth]]) -> Non
         "milecastle.queue.depth", [depths], "{thread}", "Threads that wait, will wait, or run."
     )
     meter.create_observable_gauge(
-        "milecastle.queue.age", [ages], "s", "For how long the first due thread has waited."
+        "milecastle.queue.oldest", [ages], "s", "For how long the first due thread has waited."
     )

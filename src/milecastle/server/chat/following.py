@@ -12,7 +12,7 @@ import msgspec.json
 from milecastle.app.runs.submission import Handle
 from milecastle.model.keys import ThreadKey
 from milecastle.server.budget import ValueBudget, within
-from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
+from milecastle.server.documents import EmittedEvent, MissedEvent, StateEvent, StoppedEvent
 from milecastle.server.events import read_thread
 from milecastle.server.redaction import redacted
 from milecastle.server.service import Service
@@ -28,7 +28,7 @@ _READERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     "state": msgspec.json.Decoder(StateEvent),
     "emit": msgspec.json.Decoder(EmittedEvent),
     "missed": msgspec.json.Decoder(MissedEvent),
-    "rest": msgspec.json.Decoder(RestEvent),
+    "stopped": msgspec.json.Decoder(StoppedEvent),
 }
 
 
@@ -39,7 +39,7 @@ class RunStopped(msgspec.Struct, frozen=True):
     shown: ShowDocument
 
 
-ThreadEvent = StateEvent | EmittedEvent | MissedEvent | RestEvent
+ThreadEvent = StateEvent | EmittedEvent | MissedEvent | StoppedEvent
 RunEvent = StateEvent | EmittedEvent | MissedEvent | RunStopped | None
 """``None``: nothing happened for a while."""
 
@@ -68,7 +68,7 @@ async def _events(
         async for text in texts:
             event: ThreadEvent | None = await service.if_large(len(text), _event, text)
             is_ours = not isinstance(event, StateEvent) or event.run_id == run_id
-            if isinstance(event, RestEvent) or not is_ours:
+            if isinstance(event, StoppedEvent) or not is_ours:
                 stopped = await service.off_loop(_stopped, service, key, run_id, seq)
                 if stopped is not None:
                     yield stopped
