@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from milecastle.builds.records import TraceFile, read_trace
 from milecastle.builds.workspace import Workspace
 from milecastle.disk.replacing import TEMPORARY, put, replacing
 from milecastle.errors import Corrupted, FormatTooNew, Unavailable
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.jsonl import JsonlStore
+from milecastle.testing.entries import Writer
 from tests.unit.builds.facts import KEY, a_checkpoint, a_failure, a_run
 
 
@@ -58,6 +62,17 @@ def test_a_run_that_does_not_decode_is_a_problem_and_hides_no_other(workspace: W
     assert [record.run_id for record in workspace.runs(problems)] == ["run-2"]
     assert len(problems) == 1
     assert str(path) in problems[0]
+
+
+def test_runs_of_a_file_store_in_the_same_folder_are_not_file_runs(workspace: Workspace) -> None:
+    """Seen to fail without ``kind`` in run.json: a copied thread was listed twice."""
+    with closing(JsonlStore(workspace.path)) as store:
+        writer = Writer(ThreadKey("default", "thread")).begin(store)
+    workspace.write_run(a_run())
+    problems: list[str] = []
+    assert [record.run_id for record in workspace.runs(problems)] == ["run-1"]
+    assert workspace.run(writer.run.run_id) is None
+    assert problems == []
 
 
 def test_format_of_a_newer_version_is_recognized(workspace: Workspace) -> None:
