@@ -119,7 +119,7 @@ def _update(update: Any, renames: Renames) -> Any:
 def _goto(targets: list[Any], renames: Renames) -> list[Any]:
     return [
         renames.nodes.get(target, target)
-        if isinstance(target, str)
+        if target is None or isinstance(target, str)
         else [renames.nodes.get(target[0], target[0]), _update(target[1], renames)]
         for target in targets
     ]

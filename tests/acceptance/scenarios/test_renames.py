@@ -16,8 +16,10 @@ from milecastle import (
     START,
     App,
     CheckpointStore,
+    Command,
     Context,
     ResumeRefused,
+    Send,
     StateGraph,
     Store,
     add,
@@ -321,3 +323,139 @@ def test_fields_of_a_dataclass_are_renamed(call: Caller, store: Store) -> None:
     new = built(After, "total")
     assert call.resume(new).state == After(7, ["b"])
     assert new.state("t").state == After(7, ["b"])
+
+
+def test_outcomes_that_name_a_renamed_node_lead_to_it(call: Caller, store: Store) -> None:
+    """Fails if only rows and questions are renamed, and not the targets stored in an outcome."""
+
+    def build(graph: StateGraph[Any], names: dict[str, Any]) -> None:
+        def lead(state: Any) -> Command[Any]:
+            return Command(goto=Send(names["work"], {"item": 1}))
+
+        def fail(state: Any) -> None:
+            raise ConnectionError("refused")
+
+        def ask(state: Any) -> dict[str, Any]:
+            return {names["notes"]: [interrupt("well?", answer=str)]}
+
+        def work(state: Any) -> dict[str, Any]:
+            ran.append(state.get("item", 0))
+            return {names["notes"]: ["work"]}
+
+        graph.add_node("lead", lead, goto=[names["work"]])
+        graph.add_node("fail", fail, on_error=names["work"])
+        graph.add_node("ask", ask)
+        graph.add_node(names["work"], work, **names["policy"])
+        for name in ("lead", "fail", "ask"):
+            graph.add_edge(START, name)
+        for name in ("fail", "ask", names["work"]):
+            graph.add_edge(name, END)
+
+    ran: list[int] = []
+    old, new = versions(build, store)
+    assert call.invoke(old, GIVEN).status == "interrupted"
+    assert call.resume(new, answer="yes")["remarks"] == ["yes", "work", "work"]
+    assert sorted(ran) == [0, 1]
+
+
+def test_failure_of_a_renamed_node_is_handled_under_its_new_name(
+    call: Caller, store: Store
+) -> None:
+    """Fails if the node that handles it is told of a node that the graph does not have."""
+
+    def build(graph: StateGraph[Any], names: dict[str, Any]) -> None:
+        def work(state: Any) -> None:
+            raise ConnectionError("refused")
+
+        def cope(state: Any, ctx: Context) -> dict[str, Any]:
+            interrupt("well?", answer=str)
+            return {names["notes"]: [f"{name} {kind}" for name, (kind, _) in ctx.failures.items()]}
+
+        graph.add_node(names["work"], work, on_error="cope", **names["policy"])
+        graph.add_node("cope", cope)
+        graph.add_edges(START, names["work"], END)
+        graph.add_edge("cope", END)
+
+    old, new = versions(build, store)
+    assert call.invoke(old, GIVEN).status == "interrupted"
+    assert call.resume(new, answer="yes")["remarks"] == ["labour ConnectionError"]
+
+
+def test_commands_are_followed_after_a_router_of_before_failed(call: Caller, store: Store) -> None:
+    """Fails if the targets of a command, kept while the edges beside it failed, are lost."""
+    is_up: list[bool] = []
+
+    def build(graph: StateGraph[Any], names: dict[str, Any]) -> None:
+        def route(state: Any) -> str:
+            if not is_up:
+                raise ConnectionError("refused")
+            return "end"
+
+        def lead(state: Any) -> Command[Any]:
+            return Command(goto=names["work"])
+
+        graph.add_node("lead", lead, goto=[names["work"]])
+        graph.add_node("routed", lambda state: {})
+        graph.add_node(names["work"], lambda state: {names["notes"]: ["work"]}, **names["policy"])
+        for name in ("lead", "routed"):
+            graph.add_edge(START, name)
+        graph.add_conditional_edges("routed", route, {"end": END})
+        graph.add_edge(names["work"], END)
+
+    old, new = versions(build, store)
+    call.fails(old, GIVEN)
+    is_up.append(True)
+    assert call.resume(new)["remarks"] == ["work"]
+
+
+def test_items_that_follow_their_edges_beside_a_command_continue(
+    call: Caller, store: Store
+) -> None:
+    """Fails if the place of an item without a command is taken for a target."""
+    is_up: list[bool] = []
+
+    def build(graph: StateGraph[Any], names: dict[str, Any]) -> None:
+        def lead(state: Any) -> Any:
+            return Command(goto=names["work"]) if state["item"] == 1 else {}
+
+        def route(state: Any) -> str:
+            if not is_up:
+                raise ConnectionError("refused")
+            return "last"
+
+        graph.add_node("lead", lead, goto=[names["work"]])
+        graph.add_node("last", lambda state: {names["notes"]: ["last"]})
+        graph.add_node(names["work"], lambda state: {names["notes"]: ["work"]}, **names["policy"])
+        graph.map(START, "lead", over="items", item="item")
+        graph.add_conditional_edges("lead", route, {"last": "last"})
+        for name in ("last", names["work"]):
+            graph.add_edge(name, END)
+
+    old, new = versions(build, store)
+    call.fails(old, {"items": [1, 2]})
+    is_up.append(True)
+    assert sorted(call.resume(new)["remarks"]) == ["last", "work"]
+
+
+def test_node_that_waits_beside_a_send_to_a_renamed_one_continues(
+    call: Caller, store: Store
+) -> None:
+    """Fails if each task of the step is taken for one that was sent, with an update."""
+
+    def build(graph: StateGraph[Any], names: dict[str, Any]) -> None:
+        def lead(state: Any) -> Command[Any]:
+            return Command(goto=[Send(names["work"], {"item": 1}), "ask"])
+
+        def ask(state: Any) -> dict[str, Any]:
+            return {names["notes"]: [interrupt("well?", answer=str)]}
+
+        graph.add_node("lead", lead, goto=[names["work"], "ask"])
+        graph.add_node("ask", ask)
+        graph.add_node(names["work"], lambda state: {names["notes"]: ["work"]}, **names["policy"])
+        graph.add_edge(START, "lead")
+        for name in ("ask", names["work"]):
+            graph.add_edge(name, END)
+
+    old, new = versions(build, store)
+    assert call.invoke(old, GIVEN).status == "interrupted"
+    assert sorted(call.resume(new, answer="yes")["remarks"]) == ["work", "yes"]

@@ -9,7 +9,11 @@ import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
+from milecastle import App
+from milecastle.fleet.worker import Worker
+from milecastle.server.chat.messages import text_of
 from milecastle.server.chat.table import CHAT
 from milecastle.server.identity import ALL_SCOPES
 from milecastle.server.limits import MOST_BODY
@@ -17,7 +21,7 @@ from milecastle.server.pages.table import PAGES
 from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.browsing import Browser
-from tests.unit.server.calling import ADDRESS, OTHER, Api, build, token_of, trip
+from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, build, token_of, trip
 
 RUN: dict[str, Any] = {"assistant_id": "trip", **trip()}
 BODIES: dict[str, Any] = {
@@ -282,3 +286,114 @@ def test_message_with_an_id_that_is_not_text_is_refused(api: Api) -> None:
     body = {"threadId": "t", "runId": "r", "messages": [message]}
     response = api.ask("POST", "/agui", json=body)
     assert (response.status_code, response.json()["code"]) == (400, "MC302")
+
+
+def test_run_that_cannot_be_started_is_refused(api: Api) -> None:
+    """Fails if one of them starts a run, or is answered with 500."""
+    api.run("asks", 42)
+    api.run("ends")
+    before = api.ask("GET", "/langgraph/threads/asks/state").json()
+    new, asks = ("/langgraph/threads/new/runs", "/langgraph/threads/asks/runs")
+    command: dict[str, Any] = {"assistant_id": "trip", "command": {"resume": True}}
+    for path, body, status, said in (
+        (new, {**RUN, "assistant_id": "other"}, 404, "does not have the graph"),
+        (new, {**RUN, "if_not_exists": "reject"}, 404, "there is no such thread"),
+        (asks, {**command, **trip()}, 400, "an input or a command, not both"),
+        (asks, {"assistant_id": "trip", "command": {}}, 400, "resume, or goto the end"),
+        ("/langgraph/threads/ends/runs", command, 400, "has 0 open questions"),
+    ):
+        response = api.ask("POST", path, json=body)
+        assert (response.status_code, said in response.text) == (status, True), response.text
+    assert api.ask("GET", "/langgraph/threads/asks/state").json() == before
+    assert api.ask("GET", "/langgraph/threads/new").status_code == 404
+
+
+def test_run_without_input_retries_the_thread(api: Api) -> None:
+    """Fails if no input is an empty one: the node would be begun again with it."""
+    api.run("t", 13)
+    assert api.app.state("t").status == "failed"
+    body = {"assistant_id": "trip", "input": None}
+    assert api.ask("POST", "/langgraph/threads/t/runs", json=body).status_code == 200
+    api.work()
+    runs = api.app.store.runs(api.app.store.threads("default")[0].key)
+    assert [one.retry_count for one in runs] == [1, 0]
+
+
+def test_cancelling_a_run_that_another_replaced_leaves_that_one(api: Api) -> None:
+    """Fails if the thread's present run is cancelled for an older one."""
+    api.run("t")
+    ended = api.app.state("t").run_id
+    api.ask("POST", "/v1/threads/t/runs", json={**trip(), "key": "again"})
+    assert api.ask("POST", f"/langgraph/threads/t/runs/{ended}/cancel").status_code == 202
+    assert api.ask("GET", "/v1/threads/t").json()["status"] == "queued"
+
+
+def test_thread_that_exists_is_created_only_if_asked_to_do_nothing(api: Api) -> None:
+    """Fails if a client believes that it has begun a thread that others use."""
+    api.run("t")
+    body = {"thread_id": "t"}
+    for more in ({}, {"if_exists": "raise"}):
+        refused = api.ask("POST", "/langgraph/threads", json={**body, **more})
+        assert (refused.status_code, "thread 't' exists" in refused.text) == (400, True)
+    found = api.ask("POST", "/langgraph/threads", json={**body, "if_exists": "do_nothing"})
+    assert found.json()["values"]["n"] == 2
+
+
+def test_threads_are_searched_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if the search ends with its first page."""
+    for name in "abc":
+        api.run(name)
+    monkeypatch.setattr("milecastle.server.chat.langgraph.threads._PAGE", 1)
+    found = api.ask("POST", "/langgraph/threads/search", json={}).json()
+    assert [one["thread_id"] for one in found] == ["c", "b", "a"]
+
+
+def test_messages_for_a_graph_without_messages_are_refused(api: Api) -> None:
+    """Fails if they are dropped, and the run is begun without what was said."""
+    message = {"id": "1", "role": "user", "content": "hello"}
+    body = {**BODIES["AgentInput"], "messages": [message]}
+    refused = api.ask("POST", "/agui", json=body)
+    assert (refused.status_code, "has no messages" in refused.text) == (400, True)
+
+
+def test_interrupts_partly_resolved_and_partly_cancelled_are_refused(api: Api) -> None:
+    """Fails if the ones that were cancelled are left open, or answered."""
+    api.run("t", 42)
+    (asked,) = api.app.state("t").interrupts
+    entries = [
+        {"interruptId": asked.id, "status": "resolved", "payload": True},
+        {"interruptId": "another", "status": "cancelled"},
+    ]
+    refused = api.ask("POST", "/agui", json={**BODIES["AgentInput"], "resume": entries})
+    assert (refused.status_code, "send one kind" in refused.text) == (400, True)
+    assert api.app.state("t").interrupts == (asked,)
+
+
+def test_breakpoint_is_left_by_resolving_it(api: Api) -> None:
+    """Fails if it is taken for a question, which the thread does not have."""
+    app = build().compile(store=api.app.store, interrupt_before=["begin"])
+    api.serve(app)
+    app.submit({"n": 1, "log": []}, "t")
+    api.work(app)
+    assert app.state("t").status == "interrupted"
+    entry = {"interruptId": "breakpoint", "status": "resolved"}
+    body = {**BODIES["AgentInput"], "state": None, "resume": [entry]}
+    api.run_on_loop(_resolve_while_working(api, app, body))
+    assert app.state("t").state["n"] == 2
+
+
+async def _resolve_while_working(api: Api, app: App[Any], body: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {token_of('default')}"}
+    transport = httpx.ASGITransport(app=api.application)
+    async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+        asked = asyncio.ensure_future(client.post("/agui", json=body, headers=headers))
+        while app.state("t").status == "interrupted":  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.01)
+        await Worker([app], QUICK).run_until_idle()
+        assert "RUN_FINISHED" in (await asked).text
+
+
+def test_text_of_parts_is_joined() -> None:
+    """Fails if what a model said in parts is lost: a search would not find it."""
+    parts = [{"type": "text", "text": "one "}, "two", {"type": "image"}, [{"text": " three"}], 4]
+    assert text_of(parts) == "one two three"
