@@ -121,6 +121,7 @@ __all__ = [
     "InvalidUpdate",
     "Keyring",
     "MaxStepsExceeded",
+    "Memory",
     "Message",
     "MessagesState",
     "MilecastleError",
@@ -189,6 +190,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from milecastle.app.memory import Memory
     from milecastle.fleet.schedules import Schedules
     from milecastle.fleet.worker import Worker, WorkerOptions
     from milecastle.observers.trace import draw_trace, read_trace
@@ -205,6 +207,8 @@ else:
             from milecastle.fleet import worker as found
         elif name == "Schedules":
             from milecastle.fleet import schedules as found
+        elif name == "Memory":
+            from milecastle.app import memory as found
         else:
             from milecastle.observers import trace as found
         return getattr(found, name)

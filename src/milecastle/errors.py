@@ -31,6 +31,7 @@
     |-- StoreError
     |   |-- Conflict               MC401  another writer appended first
     |   |   `-- RunInProgress      MC405  a live process drives the thread
+    |   |-- MemoryChanged          MC407  an item of memory has another version
     |   |-- Corrupted              MC402  stored bytes are damaged
     |   |-- Unavailable            MC403  the store is unavailable
     |   |   `-- ShardMoved         MC406  the thread is not in the database that was asked
@@ -82,6 +83,7 @@ __all__ = [
     "KeyNotFound",
     "MailboxFull",
     "MaxStepsExceeded",
+    "MemoryChanged",
     "MilecastleError",
     "NoKeyring",
     "NoObjects",
@@ -615,6 +617,24 @@ class RunInProgress(Conflict):
         self.run_id = run_id
         self.owner = owner
         self.since = since
+
+
+class MemoryChanged(StoreError):
+    """An item of long-term memory no longer has the version ``if_version=`` names.
+
+    ``place`` is its path and key. Nothing was written. A step is repeated three times first.
+    """
+
+    code = "MC407"
+
+    def __init__(self, *, namespace: tuple[str, ...], key: str, place: tuple[bytes, str]) -> None:
+        super().__init__(
+            f"item {key!r} of namespace {namespace!r} no longer has the version that if_version= "
+            "names: read it again, and write on top of that"
+        )
+        self.namespace = namespace
+        self.key = key
+        self.place = place
 
 
 class Corrupted(StoreError):

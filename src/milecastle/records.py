@@ -13,6 +13,7 @@ from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Emitted
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import Manifest
+from milecastle.model.memory import MemoryHit, MemoryItem
 from milecastle.model.run import Failure, Owner, RunRecord, Segment, TaskFailure, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.ports.files import FileReader, StoredFiles
@@ -33,6 +34,8 @@ __all__ = [
     "Interrupt",
     "KeptMore",
     "Manifest",
+    "MemoryHit",
+    "MemoryItem",
     "NodeTrace",
     "Origin",
     "Owner",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing import ClaimContract, MailboxContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, MemoryContract, StoreContract
 
 
 class TestMemoryStore(StoreContract):
@@ -32,3 +32,15 @@ class TestMailboxOfMemoryStore(MailboxContract):
     def reopen(self, store: Store) -> ClaimStore:
         assert isinstance(store, MemoryStore)
         return store
+
+
+class TestMemoryOfMemoryStore(MemoryContract):
+    def open_store(self) -> Store:
+        return MemoryStore()
+
+    def reopen(self, store: Store) -> Store:
+        return store
+
+    def dump(self, store: Store) -> bytes:
+        assert isinstance(store, MemoryStore)
+        return repr(store.memory.scan("tenant", b"", limit=9999)).encode()

@@ -7,7 +7,7 @@ from functools import cache
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
-from milecastle.testing import ClaimContract, MailboxContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, MemoryContract, StoreContract
 from tests.postgres_cluster import emptied, needs_postgres, new_schema, secured_url, the_cluster
 
 
@@ -65,3 +65,27 @@ class TestMailboxOfPostgresStore(MailboxContract):
 
     def reopen(self, store: Store) -> ClaimStore:
         return PostgresStore(plain_url())
+
+
+@needs_postgres
+class TestMemoryOfPostgresStore(MemoryContract):
+    url = staticmethod(plain_url)
+
+    def open_store(self) -> Store:
+        store = PostgresStore(self.url())
+        emptied(self.url())
+        return store
+
+    def reopen(self, store: Store) -> Store:
+        return PostgresStore(self.url())
+
+    def dump(self, store: Store) -> bytes:
+        assert isinstance(store, PostgresStore)
+        return repr(store.memory.scan("tenant", b"", limit=9999)).encode()
+
+
+@needs_postgres
+class TestMemoryOfPostgresStoreWithRowSecurity(TestMemoryOfPostgresStore):
+    """As another role, and without prepared statements."""
+
+    url = staticmethod(guarded_url)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore, claiming
-from milecastle.testing import ClaimContract, MailboxContract, StoreContract
+from milecastle.testing import ClaimContract, MailboxContract, MemoryContract, StoreContract
 from milecastle.testing.contract_claims import LANE, queued
 
 
@@ -60,3 +62,21 @@ class TestMailboxOfSqliteStore(MailboxContract):
 
     def reopen(self, store: Store) -> ClaimStore:
         return SqliteStore(self.path)
+
+
+class TestMemoryOfSqliteStore(MemoryContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "store.db"
+
+    def open_store(self) -> Store:
+        return SqliteStore(self.path)
+
+    def reopen(self, store: Store) -> Store:
+        return SqliteStore(self.path)
+
+    def dump(self, store: Store) -> bytes:
+        with closing(sqlite3.connect(self.path)) as connection:
+            tables = ("memories", "memory_words")
+            found = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+        return repr(found).encode()

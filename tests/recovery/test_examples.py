@@ -22,6 +22,7 @@ from examples import (
     nightly_pipeline,
     parallel_research,
     per_invoke_overrides,
+    remembering_agent,
     resume_after_crash,
     steered_agent,
     subgraph_per_customer,
@@ -76,6 +77,10 @@ SAYS = {
         "killed",
         "had completed: total 20, priced, reserved lamp, reserved rope",
     ],
+    "remembering_agent": [
+        "ann, call 2: I know lamp is broken",
+        "erased: 2 left: [('customers', 'bob'), ('customers', 'bob', 'facts')]",
+    ],
     "steered_agent": [
         "answer: {'answers': ['I found trains to Hexham and trains back on Sunday']}",
         "completed unread: 0",
@@ -95,6 +100,7 @@ GRAPHS: dict[str, tuple[App[Any], dict[str, Any]]] = {
     "nightly_pipeline": (nightly_pipeline.app, {"day": datetime(2126, 11, 15, 12, tzinfo=UTC)}),
     "parallel_research": (parallel_research.app, {"question": "milecastles"}),
     "per_invoke_overrides": (per_invoke_overrides.app, {"left": 5}),
+    "remembering_agent": (remembering_agent.app, {"customer": "a", "message": "My lamp"}),
     "resume_after_crash": (resume_after_crash.graph.compile(), {"items": ["lamp", "rope"]}),
     "steered_agent": (steered_agent.app, {"said": ["to Hexham"]}),
     "subgraph_per_customer": (subgraph_per_customer.app, {"customers": ["Ann", "Bob", "Cid"]}),

@@ -31,6 +31,7 @@ from milecastle.errors import (
     KeyNotFound,
     MailboxFull,
     MaxStepsExceeded,
+    MemoryChanged,
     MilecastleError,
     NodeTimeout,
     NoKeyring,
@@ -197,6 +198,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     ),
     (Corrupted("a bit flipped", place="file:3"), {"place": "file:3"}, "a bit flipped at file:3"),
     (Unavailable("closed"), {}, "closed"),
+    (
+        MemoryChanged(namespace=("users",), key="tea", place=(b"users\0", "tea")),
+        {"namespace": ("users",), "key": "tea", "place": (b"users\0", "tea")},
+        "item 'tea' of namespace ('users',) no longer has the version that if_version= names",
+    ),
     (
         ShardMoved(tenant="t", thread="demo", shard=7, database="a", version=2, destination="b"),
         {"shard": 7, "database": "a", "version": 2, "destination": "b"},

@@ -56,6 +56,7 @@ from milecastle.ports.store import Store
 from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
 if TYPE_CHECKING:
+    from milecastle.app.memory import AppMemory
     from milecastle.app.portable.files import FilePath
     from milecastle.builds.plan import Plan
     from milecastle.builds.workspace import Workspace
@@ -144,6 +145,11 @@ class App(Generic[S]):
     def files(self) -> StoredFiles:
         """Files of the app's tenant in object storage: ``store(path)`` and ``open(file)``."""
         return self._runner.stored_files()
+
+    @property
+    def memory(self) -> AppMemory:
+        """Long-term memory of the app's tenant, outside of runs: ``app.memory.get(...)``."""
+        return self._runner.memory_of(self.tenant)
 
     @explains_keywords
     def invoke(

@@ -84,6 +84,7 @@ from milecastle.support.migration_hints import refuse_thread
 from milecastle.support.printable import quoted
 
 if TYPE_CHECKING:
+    from milecastle.app.memory import AppMemory, Memory
     from milecastle.app.portable.files import FilePath, PortableFiles
     from milecastle.builds.cache import SharedCache
     from milecastle.builds.workspace import Workspace
@@ -126,6 +127,7 @@ class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     shared_cache: SharedCache | None = None
     retry_runs: Retry | None = None
+    memory: Memory | None = None
     migrations: dict[str, Migration] = msgspec.field(default_factory=dict[str, Migration])
 
 
@@ -494,7 +496,19 @@ class Runner(Generic[S]):
             leave=self._leave,
             queues=is_assigned and call.queues,
             spawn=self.spawn,
+            memory=self.memory_of,
         )
+
+    def memory_of(self, tenant: str) -> AppMemory:
+        """A tenant's long-term memory."""
+        from milecastle.app.memory import AppMemory, Memory
+
+        settings, threads = self.settings, self.threads
+        if threads is None:
+            raise InvalidRequest("long-term memory needs a store: compile(store=...)")
+        given = settings.memory or Memory()
+        found = threads.store, tenant, given, threads.codec, settings.encryption
+        return AppMemory(*found, self.off_loop)
 
     def spawn(
         self, parent: ThreadKey, run_id: str, config: Any, app: Any, children: Sequence[NewChild]

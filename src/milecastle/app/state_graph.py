@@ -24,6 +24,7 @@ from milecastle.stores.opening import find_store, require_store, with_objects
 from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
 if TYPE_CHECKING:
+    from milecastle.app.memory import Memory
     from milecastle.app.portable.files import FilePath
     from milecastle.builds.cache import SharedCache
     from milecastle.builds.nodes import Cache
@@ -183,6 +184,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         signing_key: bytes | str | None = None,
         workspace: str | PathLike[str] | Workspace | None = None,
         retry_runs: Retry | None = None,
+        memory: Memory | None = None,
     ) -> App[S]:
         """Check the whole graph and freeze it; ``DefinitionError`` lists every problem.
 
@@ -193,6 +195,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         of file runs; a graph with declared files then needs fixed edges and no interrupts.
         ``checkpoint_dir`` gets a portable file before each interrupt event; with ``signing_key``
         such files are signed, and others refused. ``retry_runs``: which failed runs workers retry.
+        ``memory`` has settings of long-term memory, as a function for embeddings.
         """
         graph = compile_graph(
             self._declared,
@@ -218,6 +221,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             workspace=_open_workspace(workspace, graph),
             shared_cache=_open_shared_cache(objects),
             retry_runs=retry_runs,
+            memory=memory,
         )
         return App(Runner(graph, settings))
 

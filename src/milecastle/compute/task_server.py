@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import msgspec.msgpack
 
@@ -145,6 +145,24 @@ class FarPort:
 
     async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
         await self._aask("spawn", _graph_name(app), [[*child] for child in children])
+
+    def remember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
+        self._refuse_memory(task)
+
+    async def aremember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
+        self._refuse_memory(task)
+
+    def recall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
+        self._refuse_memory(task)
+
+    async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
+        self._refuse_memory(task)
+
+    def _refuse_memory(self, task: RunTask) -> NoReturn:
+        raise InvalidRequest(
+            f"ctx.memory in node '{task.node}' needs the process that drives the run: remove "
+            "run_on= from the node, or use memory in a node before and after it"
+        )
 
     def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
         until, has_passed = self._ask("deadline", label, seconds)

@@ -16,6 +16,7 @@ import msgspec
 
 from milecastle.codec.deltas import Operations
 from milecastle.codec.plain import kind_of
+from milecastle.engine.remembering import Writes, packed, unpacked
 from milecastle.engine.routing import refuse_undeclared
 from milecastle.engine.tasks import refuse_unfit
 from milecastle.errors import InvalidRequest, InvalidUpdate
@@ -35,6 +36,7 @@ _FEW: Final = 8
 _MISSING: Final = object()
 GOTO: Final = "__goto__"
 FAILED: Final = "__failure__"
+MEMORY: Final = "__memory__"
 _IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None)})
 
 Target = str | Send | None
@@ -53,31 +55,39 @@ class ReducerFailed(Exception):
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """A task's outcome: its update, and its targets if it names them.
 
-    ``failure`` is why it leads there: the node, the type of its error and the message.
+    ``failure`` is why it leads there: the node, the type of its error and the message. ``memory``
+    is what it writes to long-term memory.
     """
 
     update: Mapping[str, Any]
     goto: tuple[str | Send, ...] | None = None
     failure: tuple[str, str, str] | None = None
+    memory: Writes = ()
 
 
 def pack(outcome: Outcome) -> Mapping[str, Any]:
     """As one update; the rest is under names a state cannot have."""
-    if outcome.goto is None:
+    if outcome.goto is None and not outcome.memory:
         return outcome.update
-    packed: dict[str, Any] = {**outcome.update, GOTO: pack_goto(outcome.goto)}
+    found: dict[str, Any] = {**outcome.update}
+    if outcome.goto is not None:
+        found[GOTO] = pack_goto(outcome.goto)
     if outcome.failure is not None:
-        packed[FAILED] = list(outcome.failure)
-    return packed
+        found[FAILED] = list(outcome.failure)
+    if outcome.memory:
+        found[MEMORY] = packed(outcome.memory)
+    return found
 
 
 def unpack(kept: Mapping[str, Any]) -> Outcome:
-    if GOTO not in kept:
+    if GOTO not in kept and MEMORY not in kept:
         return Outcome(kept)
-    update = {name: value for name, value in kept.items() if name not in (GOTO, FAILED)}
-    failure = kept.get(FAILED)
-    goto = cast("list[str | Send]", unpack_goto(kept[GOTO]))
-    return Outcome(update, tuple(goto), None if failure is None else tuple(failure))
+    update = {name: value for name, value in kept.items() if name not in (GOTO, FAILED, MEMORY)}
+    failure, memory = kept.get(FAILED), unpacked(kept.get(MEMORY, ()))
+    goto: tuple[str | Send, ...] | None = None
+    if GOTO in kept:
+        goto = tuple(cast("list[str | Send]", unpack_goto(kept[GOTO])))
+    return Outcome(update, goto, None if failure is None else tuple(failure), memory)
 
 
 def pack_goto(targets: Sequence[Target]) -> list[Any]:

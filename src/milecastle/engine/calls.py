@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from milecastle.engine.pauses import BeyondRecord
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.received import Received
+from milecastle.engine.remembering import Writes
 from milecastle.engine.reserved_channels import (
     ANSWERED_BY,
     ANSWERS,
@@ -32,6 +33,7 @@ from milecastle.engine.waiting import each_wait
 from milecastle.errors import InvalidRequest
 from milecastle.model.message import Message
 from milecastle.model.reducers import APPEND
+from milecastle.model.task import RunTask
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
 
@@ -56,10 +58,14 @@ class RecordedCall(NamedTuple):
 
 
 class NewCall(NamedTuple):
-    """A record to write. ``message`` is the number of the one it received."""
+    """A record to write. ``message`` is the number of the one it received.
+
+    ``memory`` is what the call wrote to long-term memory.
+    """
 
     record: list[Any]
     message: int | None = None
+    memory: Writes = ()
 
 
 def shown(kind: str, name: str) -> str:
@@ -77,6 +83,7 @@ class CallLog:
         received: Received,
         services: Services | None,
         is_running: Callable[[], bool],
+        remembered: Callable[[RunTask], Writes],
     ) -> None:
         self._journal = plan.journal
         self._codec = plan.journal.codec if plan.journal else plan.replay
@@ -88,6 +95,7 @@ class CallLog:
         self._has_mail = plan.send is not None
         self.services = services
         self.is_running = is_running
+        self.remembered = remembered
         self.thread = plan.journal.key.thread if plan.journal else ""
 
     def now(self) -> int:
@@ -143,7 +151,7 @@ class CallLog:
     def note(self, calls: Sequence[NewCall]) -> None:
         """Let the next entry, whatever it is, have these records."""
         journal, progress = self._journal, self._progress
-        self._received.consume_numbers([one.message for one in calls if one.message is not None])
+        self.end(calls)
         if journal is None:
             return
         reserved = progress.reserved
@@ -162,8 +170,11 @@ class CallLog:
             journal.note(progress.hide(BEGAN, [journal.settled, journal.settled_id]))
 
     def end(self, calls: Sequence[NewCall]) -> None:
-        """The flow has ended: its last entry consumes the messages of these."""
+        """Let the next entry consume the messages of these calls, and write their memory."""
         self._received.consume_numbers([one.message for one in calls if one.message is not None])
+        for one in calls:
+            if one.memory and self._saver is not None:
+                self._saver.remember(one.memory)
 
     def batch(self, calls: Sequence[NewCall], node: str, note: str) -> Batch | None:
         self.note(calls)

@@ -6,8 +6,8 @@ before it with ``ctx.once``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from os import PathLike
@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, ove
 import msgspec
 
 from milecastle.engine.pauses import Paused
+from milecastle.engine.remembering import TaskMemory
 from milecastle.errors import InvalidAnswer, InvalidRequest, TimedOut
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import Node
@@ -126,7 +127,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return cast("T", found)
-        value = function(*args, **named)
+        with _record():
+            value = function(*args, **named)
         if hasattr(value, "__await__"):
             cast("Any", value).close()
             raise InvalidRequest(f"'{name}' is async: write await ctx.aonce({name!r}, ...)")
@@ -146,9 +148,10 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return found
-        value: Any = function(*args, **named)
-        if hasattr(value, "__await__"):
-            value = await value
+        with _record():
+            value: Any = function(*args, **named)
+            if hasattr(value, "__await__"):
+                value = await value
         self._refuse_if_over()
         await self.port.arecord(self.data, name, value)
         return value
@@ -165,7 +168,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             return cast("T", found)
 
         def call(connection: Any) -> T:
-            value = function(connection, *args, **named)
+            with _record():
+                value = function(connection, *args, **named)
             self._refuse_if_over()  # another attempt may have begun
             return value
 
@@ -462,6 +466,56 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             raise TimedOut(node=self.node, deadline=deadline, what=what)
         return ChildResult(thread=child, **self._delivered(wait, found, None))
 
+    @property
+    def memory(self) -> TaskMemory:
+        """Long-term memory: writes are part of the commit of this step.
+
+        It belongs to the tenant, outlives the thread, and is not rewound by a fork.
+        """
+        return TaskMemory(self)
+
+    def remember(self, write: str, **how: Any) -> None:
+        """Implementation of ``ctx.memory.put`` and ``delete``."""
+        self._refuse_lost_write(how)
+        self.port.remember(self.data, write, how)
+
+    async def aremember(self, write: str, **how: Any) -> None:
+        """Async version of ``remember``."""
+        self._refuse_lost_write(how)
+        await self.port.aremember(self.data, write, how)
+
+    def recall(self, read: str, **how: Any) -> Any:
+        """Implementation of the reads of ``ctx.memory``."""
+        self._refuse_in_flow_itself()
+        return self.port.recall(self.data, read, how)
+
+    async def arecall(self, read: str, **how: Any) -> Any:
+        """Async version of ``recall``."""
+        self._refuse_in_flow_itself()
+        return await self.port.arecall(self.data, read, how)
+
+    def _refuse_lost_write(self, how: Mapping[str, Any]) -> None:
+        """Refuse a write that would not be made again when the node is repeated."""
+        self._refuse_in_flow_itself()
+        if _recording.get():
+            raise InvalidRequest(
+                f"node '{self.node}' writes memory inside ctx.once() or ctx.transaction(), which "
+                "a repeated node does not call again: write it outside, with the recorded result"
+            )
+        if self.call and how.get("if_version") is not None:
+            raise InvalidRequest(
+                f"a step of flow '{self.node}' cannot use if_version=: only nodes of a graph are "
+                "repeated when an item has changed"
+            )
+
+    def _refuse_in_flow_itself(self) -> None:
+        self._refuse_if_over()
+        if self.flow is not None:
+            raise InvalidRequest(
+                f"flow '{self.node}' is replayed, and memory changes: use it inside a step, whose "
+                "commit writes it"
+            )
+
     def count(self, name: str) -> int:
         """Number of earlier calls with this name, in this attempt.
 
@@ -521,6 +575,19 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 f"node '{self.node}' is over (it timed out or was cancelled), but its code is "
                 "still running: nothing more is recorded for it"
             )
+
+
+_recording: ContextVar[bool] = ContextVar("milecastle_recording", default=False)
+"""True in a function whose result is recorded, and which is not called again."""
+
+
+@contextmanager
+def _record() -> Generator[None, None, None]:
+    token = _recording.set(True)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
 
 
 class RunResources:

@@ -300,7 +300,8 @@ class FlowRun:
                     attempt += 1
                 finally:
                     running.end()
-            self._add(id, "step", name, value)
+            record = [id, "step", name, self.log.encode(value)]
+            self.new.append(NewCall(record, memory=self.log.remembered(running.task)))
             yield RecordCalls(f"{id} {name}")
         finally:
             branch.busy = ""

@@ -189,6 +189,14 @@ class Journal:
         if self.assignment is not None:
             self._retry_at = self.assignment.retry_at(error, self.record, self._clock.now())
 
+    def before_commit(self) -> dict[str, Any]:
+        """The data for ``rewind``."""
+        return {**vars(self), "_chain": self._chain.copy()}
+
+    def rewind(self, before: Mapping[str, Any]) -> None:
+        """Forget a batch that was refused and left nothing."""
+        vars(self).update(before)
+
     def append(
         self,
         at: Standing,

@@ -12,6 +12,7 @@ from milecastle.engine.guard import Guard
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.engine.received import ReadUnread
+from milecastle.engine.remembering import MemoryOf
 from milecastle.engine.reserved_channels import Reserved
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
@@ -47,7 +48,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     and leaves the rest to a worker. ``options`` are those of the call, which are also for its
     subgraphs. ``rewrites`` writes the rows of the step's tasks again, with the opening: they have
     other names. ``look`` reads the thread's messages and ``send`` sends to other threads, if the
-    store has mailboxes; ``spawn`` starts children. ``arrived`` are labels of waits a message has
+    store has mailboxes; ``spawn`` starts children; ``memory`` is long-term memory by tenant.
+    ``arrived`` are labels of waits a message has
     ended, and ``timed_out`` those whose deadlines have passed: the opening entry stores them.
     ``answered_by`` says who gave the answers. ``replay`` reads the recorded calls of a flow that is
     only replayed: it ends at the first call that is not recorded.
@@ -84,6 +86,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     look: ReadUnread | None = None
     send: SendMessage | None = None
     spawn: Spawn | None = None
+    memory: MemoryOf | None = None
     arrived: frozenset[str] = frozenset()
     timed_out: Mapping[str, int] = {}
     replay: LogCodec | None = None

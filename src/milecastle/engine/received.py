@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from threading import Lock
 from typing import Any
@@ -203,6 +203,34 @@ class Received(msgspec.Struct, eq=False):
         self._applied += self._held
         self._given, self._held = {}, set()
         self.is_shared = False
+
+    def before_commit(self) -> Received:
+        """A copy for ``rewind``."""
+        with self._lock:
+            return Received(
+                self._look,
+                self.is_used,
+                self.is_shared,
+                {topic: [*free] for topic, free in self._free.items()},
+                {**self._last},
+                {task: (attempt, [*own]) for task, (attempt, own) in self._given.items()},
+                {*self._held},
+                {**self._reserved},
+                {**self._owners},
+                {task: [*kept] for task, kept in self._kept.items()},
+                [*self._applied],
+            )
+
+    def rewind(self, before: Received, tasks: Iterable[str]) -> None:
+        """Undo ``apply`` and ``take``; these tasks run again, and receive the same first."""
+        with self._lock:
+            self.is_used, self.is_shared = before.is_used, before.is_shared
+            self._free, self._last, self._held = before._free, before._last, before._held
+            self._given, self._kept = before._given, before._kept
+            self._reserved, self._owners = before._reserved, before._owners
+            self._applied = before._applied
+            for task in tasks:
+                self._keep(task)
 
     def take(self) -> tuple[int, ...]:
         numbers, self._applied = tuple(sorted(self._applied)), []

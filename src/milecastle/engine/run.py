@@ -41,6 +41,8 @@ from milecastle.engine.effects import (
 )
 from milecastle.engine.pauses import FlowStopped, Paused, Released
 from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.remembering import Writes
+from milecastle.engine.repeating import REPEATS, BeforeCommit
 from milecastle.engine.reserved_channels import ANSWERED_BY, ANSWERS, SENDS, TIMED_OUT, WAITS
 from milecastle.engine.run_state import RunState
 from milecastle.engine.saving import Saver
@@ -50,6 +52,7 @@ from milecastle.engine.tasks import ready_nodes, task_id, tasks_of
 from milecastle.engine.waiting import Kept, kept_wait, open_interrupts, still_waits, wake_time
 from milecastle.errors import (
     InvalidUpdate,
+    MemoryChanged,
     MilecastleError,
     RunError,
     StoreError,
@@ -211,17 +214,23 @@ class Run(RunState):
         known, skipping = journal is None or journal.known, self.plan.interval > 1 and saver
         assigned = journal is not None and journal.assignment is not None
         streams = self.plan.streaming is not None
+        repeats = 0
         while (names := progress.next) and not (assigned and self._is_released):
-            if stops and (waiting := self._pausing(names := ready_nodes(graph, names))):
-                return (yield from self._interrupt(waiting))
+            if stops:
+                names = ready_nodes(graph, names)
+                if not repeats and (waiting := self._pausing(names)):
+                    return (yield from self._interrupt(waiting))
             if not known or (skipping and not skipping.is_saved):
                 known = yield from self._claim(names)
                 if assigned and self._is_released:
                     continue  # the worker drains, and has released it with this entry
-            guard.enter_step(names, progress.reserved.get(SENDS) if progress.reserved else None)
+            if not repeats:
+                sends = progress.reserved.get(SENDS) if progress.reserved else None
+                guard.enter_step(names, sends)
             values = dict(progress.values)
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
+            step, point = None, None
             node = graph.nodes[name := names[0]]
             if node.is_flow or (
                 len(names) == 1
@@ -250,6 +259,8 @@ class Run(RunState):
                     returned = outcome.update
                     gotos = None if outcome.goto is None else {name: outcome.goto}
                 changed = apply(schema, values, name, returned, operations)
+                if task_port.remembered is not None:
+                    point = self._before_commit({task.id: task_port.remembered.take(task)})
             else:
                 step = self._begin_step(names)
                 yield from step.run()
@@ -260,20 +271,37 @@ class Run(RunState):
                     return (yield from self._rest(step.ran, step.waits, [*step.tasks]))
                 changed = self._apply_all(step, values, operations)
                 gotos, again = self._gotos(step, advance), False
+                if saver is not None and (memory := step.memory):
+                    point = self._before_commit(memory)
             if self._inboxes:
                 changed = (yield from self._drain(values, operations)) or changed
             guard.version += changed
             progress.step, progress.values = progress.step + 1, values
             if journal is not None and operations:
                 journal.note(operations)
-            if gotos is None and advance.straight(names):
-                progress.nodes = names
-                if saver is not None and (batch := saver.batch("step")) is not None:
-                    yield Commit(batch)
-                    saver.saved(batch)
-            else:
-                yield from advance.after(names, "step", gotos)
+            if point is not None:
+                point.remember()
+            try:
+                if gotos is None and advance.straight(names):
+                    progress.nodes = names
+                    if saver is not None and (batch := saver.batch("step")) is not None:
+                        yield Commit(batch)
+                        saver.saved(batch)
+                else:
+                    yield from advance.after(names, "step", gotos)
+            except MemoryChanged as stale:
+                if point is None:
+                    raise
+                point.rewind(stale, step.outcomes if step else {})
+                repeats += 1
+                if repeats > REPEATS:
+                    raise self.node_error(name, progress.values, stale) from stale
+                continue
+            repeats = 0
         return (yield from self._complete())
+
+    def _before_commit(self, memory: Mapping[str, Writes]) -> BeforeCommit | None:
+        return BeforeCommit(self, memory) if any(memory.values()) else None
 
     def _call_beside(self, task: RunTask) -> Generator[Effect, Any, Any]:
         """Run a task so that what it emits is delivered while it runs."""

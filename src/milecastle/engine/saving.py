@@ -7,7 +7,7 @@ interrupt a batch's making at any line; a half-built batch is not used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec.structs
@@ -19,6 +19,7 @@ from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.received import Received
 from milecastle.errors import RunCancelled, UnserializableState
 from milecastle.model.checkpoint import HOLDING, Source, TaskResult
+from milecastle.model.memory import ItemPlace, MemoryWrite
 from milecastle.model.run import Failure, RunStatus, TaskFailure
 from milecastle.ports.store import Batch
 
@@ -28,7 +29,8 @@ class Saver:
 
     ``holds`` is set by a node that got its context in a step whose beginning was not saved: its
     records and its key are under an older entry, so a failure must not move on from that one.
-    ``emissions`` are those stored with the current step, if its tasks have any.
+    ``emissions`` are those stored with the current step, if its tasks have any. ``memory`` is
+    written with the next entry.
     """
 
     def __init__(
@@ -50,6 +52,20 @@ class Saver:
         self.holds = False
         self.may_record = True
         self.emissions: dict[int, Emissions] = {}
+        self.memory: dict[ItemPlace, MemoryWrite] = {}
+
+    def remember(self, writes: Iterable[MemoryWrite]) -> None:
+        """Write these with the next entry, which is saved at once."""
+        self.memory.update((write.place, write) for write in writes)
+
+    def before_commit(self) -> tuple[int, str, bool]:
+        """The data for ``rewind``."""
+        return self._unsaved, self._note, self.holds
+
+    def rewind(self, before: tuple[int, str, bool]) -> None:
+        """Forget a batch that was refused and left nothing."""
+        self._unsaved, self._note, self.holds = before
+        self.may_record, self.memory = True, {}
 
     def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
         """Batch for the latest change; ``None`` if the interval says to wait."""
@@ -62,7 +78,7 @@ class Saver:
         if source == "step" and progress.next:
             if releases:
                 status = "queued"
-            elif self._unsaved < self._interval:
+            elif self._unsaved < self._interval and not self.memory:
                 return None
         elif source == "interrupt":
             status = "interrupted"
@@ -108,8 +124,11 @@ class Saver:
     def _entry(
         self, source: Source, status: RunStatus | None = None, wake_at: int | None = None
     ) -> Batch:
-        """The journal's entry, with the messages it consumes."""
+        """The journal's entry, with the messages it consumes and the memory it writes."""
         batch = self._journal.append(self._progress, source, self._note, status, wake_at)
+        if self.memory:
+            batch = msgspec.structs.replace(batch, memory=tuple(self.memory.values()))
+            self.memory = {}
         if not self._received.is_used:
             return batch
         consumes = (*batch.consumes, *self._received.take())

@@ -18,12 +18,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec.structs
+
 from milecastle.engine.applying import Outcome, pack, prepared, read_outcome, unpack
 from milecastle.engine.children import BeginChild, Child, Children
 from milecastle.engine.effects import AwaitTasks, CancelTasks, Commit, Effect, StartTasks, Stopped
 from milecastle.engine.failure_records import describe_task
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending
+from milecastle.engine.remembering import Writes
 from milecastle.engine.run_events import Items
 from milecastle.engine.run_state import RunState
 from milecastle.engine.task_times import TaskTimes
@@ -105,6 +108,12 @@ class Step:
     @property
     def updates(self) -> list[tuple[str, Mapping[str, Any]]]:
         return [(task, self.outcomes[task].update) for task in self.tasks]
+
+    @property
+    def memory(self) -> dict[str, Writes]:
+        """What its tasks write to long-term memory, by task."""
+        each = {task: self.outcomes[task].memory for task in self.tasks}
+        return {task: writes for task, writes in each.items() if writes}
 
     @property
     def ran(self) -> set[str]:
@@ -219,7 +228,10 @@ class Step:
             task, _, started = found
             if item.refused:
                 self.refused.add(task.id)
-            yield from self._settle(task, started, item.task.attempt, item.update, item.error)
+            remembered = self._run.task_port.remembered
+            writes = remembered.take(item.task) if remembered is not None else ()
+            returned, error = item.update, item.error
+            yield from self._settle(task, started, item.task.attempt, returned, error, writes)
         ended = yield from self._children.go_on()
         for child in ended:
             yield from self._take_child(child)
@@ -261,7 +273,13 @@ class Step:
                 self._rows.append(mark)
 
     def _settle(
-        self, task: Task, started: int, attempt: int, returned: Any, error: BaseException | None
+        self,
+        task: Task,
+        started: int,
+        attempt: int,
+        returned: Any,
+        error: BaseException | None,
+        writes: Writes = (),
     ) -> Generator[Effect, Any, None]:
         run, name = self._run, task.node.name
         self._busy[name] -= 1
@@ -280,7 +298,7 @@ class Step:
             except Exception as raised:
                 error = raised
             else:
-                error = self._take(task, returned)
+                error = self._take(task, returned, writes)
         if error is not None and self._cancelled and not isinstance(error, Exception):
             return  # it was asked to stop
         times = self._times
@@ -316,10 +334,12 @@ class Step:
         if item := items.finish(task):
             yield run_events.item_complete(task.node.name, task.id, attempt, item)
 
-    def _take(self, task: Task, returned: Any) -> BaseException | None:
+    def _take(self, task: Task, returned: Any, writes: Writes) -> BaseException | None:
         run = self._run
         try:
             outcome = read_outcome(run.graph, task.node.name, returned, run.progress.values)
+            if writes:
+                outcome = msgspec.structs.replace(outcome, memory=writes)
             rows = self._rows_of(task, outcome)
         except MilecastleError as refused:
             self.refused.add(task.id)

@@ -5,15 +5,16 @@ Records are in ``records.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from milecastle.engine.calls import CallLog
 from milecastle.engine.emissions import Emissions
 from milecastle.engine.plan import Progress, RunPlan, SendMessage, Spawn
 from milecastle.engine.received import Received
 from milecastle.engine.records import Records
+from milecastle.engine.remembering import Remembered, TaskItems
 from milecastle.engine.reserved_channels import ANSWERS, FAILURE, TIMED_OUT, WAITS
 from milecastle.engine.saving import Saver
 from milecastle.engine.waiting import WaitingTasks, unmet_waits
@@ -21,6 +22,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
+from milecastle.model.memory import MemoryWrite
 from milecastle.model.message import Message
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
@@ -29,8 +31,21 @@ from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch
 from milecastle.ports.task import MISSING, NewChild
 
+_WRITES: Final[Mapping[str, Callable[..., MemoryWrite]]] = {
+    "prepare": lambda items, **how: items.prepare(**how),
+    "removal": lambda items, **how: items.removal(**how),
+}
+_READS: Final[Mapping[str, Callable[..., Any]]] = {
+    "get": lambda items, **how: items.get(**how),
+    "list": lambda items, **how: items.list(**how),
+    "namespaces": lambda items, **how: items.namespaces(**how),
+    "search": lambda items, **how: items.search(**how),
+}
+
 
 class RunTaskPort:
+    """``remembered`` is there when a task of the run has used long-term memory."""
+
     def __init__(
         self,
         plan: RunPlan,
@@ -48,6 +63,7 @@ class RunTaskPort:
         self._records = records
         self._received = received
         self._stopped = False
+        self.remembered: Remembered | None = None
         self._given: dict[str, Any] | None = None
         self._by_task: dict[str, dict[str, Any]] = {}
         self.key = plan.journal.key if plan.journal else None
@@ -77,6 +93,7 @@ class RunTaskPort:
             self._received,
             self._services,
             partial(self.is_running, task),
+            lambda call: self.remembered.take(call) if self.remembered is not None else (),
         )
 
     def is_running(self, task: RunTask) -> bool:
@@ -212,6 +229,36 @@ class RunTaskPort:
                 "compile(store='sqlite:///...') or 'postgresql://...'"
             )
         return self._services, self._plan.send
+
+    def remember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
+        services, items, remembered = self._memory(task)
+        prepare = partial(_WRITES[write], items, **how)
+        remembered.add(task, services.call(prepare) if items.waits else prepare())
+
+    async def aremember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
+        services, items, remembered = self._memory(task)
+        prepare = partial(_WRITES[write], items, **how)
+        remembered.add(task, await services.acall(prepare) if items.waits else prepare())
+
+    def recall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
+        services, items, remembered = self._memory(task)
+        return services.call(partial(_READS[read], items, **how, pending=remembered.of(task)))
+
+    async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
+        services, items, remembered = self._memory(task)
+        asked = partial(_READS[read], items, **how, pending=remembered.of(task))
+        return await services.acall(asked)
+
+    def _memory(self, task: RunTask) -> tuple[Services, TaskItems, Remembered]:
+        self._refuse_if_stopped(task)
+        if self._services is None or self._plan.memory is None or self.key is None:
+            raise InvalidRequest(
+                f"node '{task.node}' uses long-term memory, which needs a store that has it: "
+                "compile(store='sqlite:///...') or 'postgresql://...'"
+            )
+        if self.remembered is None:
+            self.remembered = Remembered()
+        return self._services, self._plan.memory(self.key.tenant), self.remembered
 
     def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
         """When a wait times out, and whether that was committed.

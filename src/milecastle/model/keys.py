@@ -23,9 +23,9 @@ SUBGRAPH: Final = "\x1f"
 _OWN: Final = "@@"
 """Separates the kind of a thread that Milecastle starts itself from the rest of its name."""
 
-OwnKind = Literal["schedule", "tick", "bulk", "session", "run", "child"]
+OwnKind = Literal["schedule", "tick", "bulk", "session", "run", "child", "memory"]
 """The kinds of threads that no caller starts: schedules, their firings, jobs, sessions and their
-run states, and children."""
+run states, and children; and of names under which keys of memory are stored."""
 
 
 class ThreadKey(msgspec.Struct, frozen=True, order=True):

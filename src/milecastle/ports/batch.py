@@ -8,6 +8,7 @@ import msgspec
 
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
+from milecastle.model.memory import MemoryWrite
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 
@@ -26,6 +27,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``unless`` is the digest of an input no run of the thread may have yet: if one has it, the
     batch is refused with ``Conflict``. It comes with ``runs``.
     ``consumes`` are the numbers of the messages and inputs this batch applies (``Mailbox``).
+    ``memory`` are the items of long-term memory it writes (``MemoryItems``), with its entries.
     """
 
     key: ThreadKey
@@ -40,6 +42,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: TagChange | None = None
     unless: str | None = None
     consumes: tuple[int, ...] = ()
+    memory: tuple[MemoryWrite, ...] = ()
 
 
 class Chain(msgspec.Struct, frozen=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from milecastle.errors import Conflict, InvalidRequest
+from milecastle.errors import Conflict, InvalidRequest, MemoryChanged
 from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
+from milecastle.model.memory import MemoryWrite, namespace_of
 
 
 def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
@@ -33,6 +34,11 @@ def message_gone(key: ThreadKey, head: int) -> Conflict:
     return _refusal(
         key, head, "no longer has a message this run received: it was consumed or discarded"
     )
+
+
+def memory_changed(write: MemoryWrite) -> MemoryChanged:
+    """Error for a write that expects another version."""
+    return MemoryChanged(namespace=namespace_of(write.path), key=write.key, place=write.place)
 
 
 def _refusal(key: ThreadKey, head: int, happened: str) -> Conflict:

@@ -54,6 +54,7 @@ from milecastle.ports.feed import Feed
 from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import Mailbox, Sent
 from milecastle.ports.maintenance import Maintenance
+from milecastle.ports.memory import MemoryItems
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
 from milecastle.ports.tags import Tags
@@ -118,6 +119,11 @@ class Capabilities(Protocol):
     @property
     def mailbox(self) -> Mailbox | None:
         """Messages to threads."""
+        return None
+
+    @property
+    def memory(self) -> MemoryItems | None:
+        """Long-term memory, written by ``Batch.memory``."""
         return None
 
     @property

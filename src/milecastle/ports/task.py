@@ -7,7 +7,7 @@ drives the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from milecastle.model.message import Message
@@ -69,6 +69,18 @@ class TaskPort(Protocol):
         ...
 
     async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild], /) -> None: ...
+
+    def remember(self, task: RunTask, write: str, how: Mapping[str, Any], /) -> None:
+        """Collect a write to long-term memory, of this kind; the commit of the step has it."""
+        ...
+
+    async def aremember(self, task: RunTask, write: str, how: Mapping[str, Any], /) -> None: ...
+
+    def recall(self, task: RunTask, read: str, how: Mapping[str, Any], /) -> Any:
+        """Read long-term memory, and what the task has written to it."""
+        ...
+
+    async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any], /) -> Any: ...
 
     def deadline(self, label: str, seconds: float | None, /) -> tuple[int | None, bool]:
         """When a wait times out, in microseconds since 1970, and whether that was committed."""

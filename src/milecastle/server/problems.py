@@ -55,6 +55,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.StoreError: 503,
     errors.Conflict: 409,
     errors.RunInProgress: 409,
+    errors.MemoryChanged: 409,
     errors.Corrupted: 500,
     errors.Unavailable: 503,
     errors.ShardMoved: 503,

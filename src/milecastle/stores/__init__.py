@@ -3,14 +3,15 @@
 ``Store`` is the port, ``Batch`` is written, ``Chain`` is read; ``Maintenance`` is for
 stores the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
 threads workers share. ``Capabilities`` are what else a store may have. ``StoreContract``,
-``ClaimContract`` and ``MailboxContract`` of ``milecastle.testing`` check a store. Our own stores
-are imported on first use.
+``ClaimContract``, ``MailboxContract`` and ``MemoryContract`` of ``milecastle.testing`` check a
+store. Our own stores are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.memory import MemoryWrite, StoredItem
 from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, dated
@@ -28,6 +29,7 @@ from milecastle.ports.maintenance import (
     finding_of,
     inspect_listed,
 )
+from milecastle.ports.memory import MemoryItems
 from milecastle.ports.notifying import Listening
 from milecastle.ports.pages import Page, page_of, place_after, place_text
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened, Store
@@ -66,7 +68,9 @@ __all__ = [
     "Mailbox",
     "Maintenance",
     "Marks",
+    "MemoryItems",
     "MemoryStore",
+    "MemoryWrite",
     "NewRun",
     "ObjectStorage",
     "Opened",
@@ -80,6 +84,7 @@ __all__ = [
     "ShardedStore",
     "SqliteStore",
     "Store",
+    "StoredItem",
     "StoredMessage",
     "SweepReport",
     "TagChange",

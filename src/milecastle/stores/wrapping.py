@@ -9,6 +9,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.feed import Feed
 from milecastle.ports.mailbox import Mailbox
+from milecastle.ports.memory import MemoryItems
 from milecastle.ports.pages import Page
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened, Store
 from milecastle.ports.tags import Tags
@@ -35,6 +36,10 @@ class ForwardingStore(Capabilities):
     @property
     def mailbox(self) -> Mailbox | None:
         return self._store.mailbox
+
+    @property
+    def memory(self) -> MemoryItems | None:
+        return self._store.memory
 
     @property
     def feed(self) -> Feed | None:

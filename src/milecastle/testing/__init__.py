@@ -17,6 +17,7 @@ from milecastle.testing.simulator import Simulator
 if TYPE_CHECKING:
     from milecastle.testing.claim_contract import ClaimContract
     from milecastle.testing.contract_mailbox import MailboxContract
+    from milecastle.testing.contract_memory import MemoryContract
     from milecastle.testing.store_contract import StoreContract
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "FailingStore",
     "MailboxContract",
     "ManualClock",
+    "MemoryContract",
     "Mismatch",
     "Races",
     "RunTask",
@@ -47,14 +49,14 @@ __all__ = [
 
 
 _PARTS = (
-    *("appending", "claiming", "inputs", "keeping", "limits", "listing", "mailbox", "reading"),
-    *("removing", "tags", "tenants", "workers"),
+    *("appending", "claiming", "inputs", "keeping", "limits", "listing", "mailbox", "memory"),
+    *("reading", "removing", "tags", "tenants", "workers"),
 )
 
 
 def __getattr__(name: str) -> Any:
     """Import a contract on first use: only these need pytest."""
-    if name not in ("ClaimContract", "MailboxContract", "StoreContract"):
+    if name not in ("ClaimContract", "MailboxContract", "MemoryContract", "StoreContract"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import sys
 
@@ -70,6 +72,10 @@ def __getattr__(name: str) -> Any:
         from milecastle.testing.contract_mailbox import MailboxContract
 
         return MailboxContract
+    if name == "MemoryContract":
+        from milecastle.testing.contract_memory import MemoryContract
+
+        return MemoryContract
     from milecastle.testing.store_contract import StoreContract
 
     return StoreContract

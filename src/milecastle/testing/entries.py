@@ -272,5 +272,5 @@ class Writer:
 
 _PARTS = (
     *("results", "runs", "failure", "manifest", "thread", "tags", "unless"),
-    "consumes",
+    *("consumes", "memory"),
 )

@@ -18,7 +18,7 @@ from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores import wrapping
 
 Fault = Literal["refused", "unknown", "cut", "dropped"]
-Part = Literal["entries", "results", "runs", "failure", "manifest", "thread", "tags"]
+Part = Literal["entries", "results", "runs", "failure", "manifest", "thread", "tags", "memory"]
 
 _PARTS: frozenset[Part] = frozenset(get_args(Part))
 

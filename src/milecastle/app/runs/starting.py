@@ -579,6 +579,7 @@ def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan
         root=parent.root or parent.graph.fingerprint,
         path=(*parent.path, effect.node),
         parent=(parent.run_id, effect.task),
+        memory=parent.memory,
     )
     update = graph.schema.start_input(effect.input)
     if threads is None or journal is None:

@@ -24,6 +24,8 @@ from milecastle.model.keys import ThreadKey
 from milecastle.views.decoding import KEYS_NEEDED
 from milecastle.views.documents import GcDocument, KeptLine
 
+_MOST_ITEMS = 100_000
+"""How many items of long-term memory whose time is over one call removes."""
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -71,9 +73,10 @@ def command(
     With both rules, only what both allow is deleted. A whole thread is deleted only by age, and
     only if it has nothing left to run and no open question; --failed also deletes threads that
     failed or were cancelled. Running and waiting threads keep what they need. For file runs, the
-    newest of each thread, the newest failed one, and what these reuse always stay. With --objects,
-    large values in object storage that no checkpoint names are removed by the second sweep that
-    finds them, a day after the first; it needs no other rule.
+    newest of each thread, the newest failed one, and what these reuse always stay. Items of
+    long-term memory whose time is over are removed. With --objects, large values in object storage
+    that no checkpoint names are removed by the second sweep that finds them, a day after the first;
+    it needs no other rule.
     """
     has_rules = keep_last is not None or older_than is not None
     if not has_rules and not objects:
@@ -85,6 +88,8 @@ def command(
         reports = list(_sweep(session, rules, threads, dry_run))
         for report in reports:
             skipped |= {name: _reason(error) for name, error in report.unreadable.items()}
+        if not dry_run and (memory := session.store().memory) is not None:
+            memory.sweep(session.tenant, limit=_MOST_ITEMS)
     file_runs: tuple[str, ...] = ()
     if has_rules:
         file_runs = _file_runs(session, workspace, keep_last, older_than, threads, dry_run)

@@ -121,6 +121,8 @@ class JsonlStore(Capabilities):
                     raise
 
     def _commit(self, log: LogFile, batch: Batch) -> None:
+        if batch.memory:
+            raise InvalidRequest("files have no long-term memory: use SQLite or PostgreSQL")
         try:
             if log.poisoned:
                 log.refuse_if_poisoned()

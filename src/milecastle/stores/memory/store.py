@@ -38,6 +38,7 @@ from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage, with_un
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.memory.claims import Claims
+from milecastle.stores.memory.items import ItemChanges, MemoryStoreItems, StoredItems
 from milecastle.stores.memory.messages import Messages
 from milecastle.support.forking import PATIENCE, watch_forks
 
@@ -125,8 +126,8 @@ class MemoryStore(Capabilities):
     """Stores logs in dicts and lists, under one lock.
 
     ``now`` is its clock, in microseconds: for claims and lines due at once.
-    ``_pending`` is the batch that is being written, and a message with it. If a signal interrupts
-    that, the next call completes it before it does anything else.
+    ``_pending`` is the batch that is being written, with its message and its items of memory. If a
+    signal interrupts that, the next call completes it before it does anything else.
     """
 
     blocking = False
@@ -136,8 +137,9 @@ class MemoryStore(Capabilities):
         self._lock = Lock()
         self._logs: dict[ThreadKey, _Log] = {}
         self._claims = Claims(now or SteadyTime(), partial(_set_line, self._logs))
+        self._items = StoredItems(self._claims.now)
         self._manifests: dict[tuple[str, str], bytes] = {}
-        self._pending: tuple[Batch, StoredMessage | None] | None = None
+        self._pending: tuple[Batch, StoredMessage | None, ItemChanges | None] | None = None
         self._closed = False
         self._is_paused = False
         watch_forks(self)
@@ -163,10 +165,20 @@ class MemoryStore(Capabilities):
                 raise message_gone(batch.key, batch.head)
             if batch.thread is not None:
                 batch = dated(_with_message(batch, log), self._claims.now())
-            self._write(batch, log)
+            changes: ItemChanges | None = None
+            if batch.memory:
+                tenant, thread = batch.key.tenant, batch.key.thread
+                changes = self._items.changes(tenant, batch.memory, thread, head)
+            self._write(batch, log, None, changes)
 
-    def _write(self, batch: Batch, log: _Log | None, message: StoredMessage | None = None) -> None:
-        self._pending = batch, message
+    def _write(
+        self,
+        batch: Batch,
+        log: _Log | None,
+        message: StoredMessage | None = None,
+        changes: ItemChanges | None = None,
+    ) -> None:
+        self._pending = batch, message, changes
         if log is None:
             log = self._logs[batch.key] = _Log()
         log.absorb(batch)
@@ -177,6 +189,8 @@ class MemoryStore(Capabilities):
         if batch.manifest is not None:
             fingerprint, manifest = batch.manifest
             self._manifests.setdefault((batch.key.tenant, fingerprint), manifest)
+        if changes is not None:
+            self._items.apply(changes)
         self._pending = None
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
@@ -294,6 +308,10 @@ class MemoryStore(Capabilities):
     @property
     def mailbox(self) -> MemoryMailbox:
         return MemoryMailbox(self._lock, self._log, self._claims, self._write)
+
+    @property
+    def memory(self) -> MemoryStoreItems:
+        return MemoryStoreItems(self._lock, self._items, self._check_open)
 
     def recent_threads(
         self,
@@ -483,8 +501,8 @@ class MemoryStore(Capabilities):
         if self._closed:
             raise Unavailable("the memory store was closed")
         if self._pending is not None:
-            batch, message = self._pending
-            self._write(batch, self._logs.get(batch.key), message)
+            batch, message, changes = self._pending
+            self._write(batch, self._logs.get(batch.key), message, changes)
 
 
 @checks_keys

@@ -37,6 +37,7 @@ from milecastle.ports.mailbox import (
     name_of,
 )
 from milecastle.ports.maintenance import Maintenance
+from milecastle.ports.memory import MemoryItems
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
     Batch,
@@ -173,6 +174,11 @@ class OffloadingStore(ForwardingStore):
         """Messages to threads, with large values in objects, if the inner store has mailboxes."""
         inner = self.inner.mailbox
         return None if inner is None else _OffloadingMailbox(self, inner)
+
+    @property
+    def memory(self) -> MemoryItems | None:
+        """Long-term memory of the inner store: its values are small."""
+        return self.inner.memory
 
     @property
     def maintenance(self) -> Maintenance | None:

@@ -82,7 +82,8 @@ class Commits:
     """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is stored.
 
     ``elsewhere`` says why a thread cannot be written in this database, if that is why. ``woken``
-    is called if a committed row is due because of a message.
+    is called if a committed row is due because of a message. ``changed`` is the error for memory
+    that has another version, if a batch expects one.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Commits:
         is_there: Callable[[Batch], bool],
         elsewhere: Callable[[ThreadKey], StoreError | None],
         woken: Callable[[], None],
+        changed: Callable[[Batch], StoreError | None],
     ) -> None:
         self._pool = pool
         self._sql = statements
@@ -101,6 +103,7 @@ class Commits:
         self._is_there = is_there
         self._elsewhere = elsewhere
         self._woken = woken
+        self._changed = changed
         self._newest: dict[ThreadKey, tuple[str, str, str]] = {}
 
     def one(self, batch: Batch) -> None:
@@ -188,6 +191,8 @@ class Commits:
         if found is not None:
             return found
         head = self._head(batch.key)
+        if batch.memory and head == batch.head and (changed := self._changed(batch)) is not None:
+            return changed
         if batch.unless is not None and head == batch.head:
             return input_known(batch.key, head)
         if batch.consumes and head == batch.head:
@@ -238,16 +243,24 @@ class Commits:
 
     def _send(self, batch: Batch, write: Write) -> bool:
         tenant = batch.key.tenant
+        wakes = batch.thread is not None and writing.is_waiting(batch)
         try:
-            if batch.thread is None or not writing.is_waiting(batch):
+            if not (wakes or batch.memory):
                 return bool(self._pool.write(*write, tenant).command_tuples)
-            wake = self._sql.wake_waiting, writing.wake_values([batch])
-            result, woken = self._pool.write_together([(tenant, [write, wake])])
+            writes = [write]
+            if wakes:
+                writes.append((self._sql.wake_waiting, writing.wake_values([batch])))
+            if batch.memory:
+                writes.append(self._memory_of(batch))
+            result, woken, *_ = self._pool.write_together([(tenant, writes)])
         except Taken:
             return False
-        if woken.command_tuples:
+        if wakes and woken.command_tuples:
             self._woken()
         return bool(result.command_tuples)
+
+    def _memory_of(self, batch: Batch) -> Write:
+        return self._sql.memory_batch, writing.memory_batch_values(batch)
 
     def _resolve(self, batch: Batch, write: Write) -> bool:
         return resolve(
@@ -307,8 +320,13 @@ class Commits:
             same = [self._is_same(batch) for batch in steps]
             write = self._sql.append_many, writing.append_many_values(steps, same)
             yield _Part(write, steps, _named)
-        if len(steps) == len(batches):
-            return
+        if len(steps) < len(batches):
+            yield from self._other_parts(batches)
+        for batch in batches:
+            if batch.memory:  # after its entry, which its transaction must have written
+                yield _Part(self._memory_of(batch), (), _beside)
+
+    def _other_parts(self, batches: list[Batch]) -> Iterator[_Part]:
         others: list[Batch] = []
         for batch in batches:
             if writing.is_results(batch) or (batch.consumes and writing.is_entry(batch)):
@@ -355,6 +373,10 @@ def _numbered(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
 
 def _counted(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
     return batches if result.command_tuples else ()
+
+
+def _beside(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
+    return ()
 
 
 def _too_large(error: Exception) -> StoreError:

@@ -14,6 +14,7 @@ from milecastle.stores.postgres.libpq import Libpq
 
 _HERE = Path(__file__).parent
 _KEY = ("shard", "tenant", "thread")
+_TRUE, _NOTHING = sql.SQL("true"), sql.SQL("")
 
 
 class Statements:
@@ -24,6 +25,7 @@ class Statements:
             **(_placed_parts(schema) if placed else _plain_parts()),
             "has_unread": _format(file_text("has_unread"), schema=doubled),
             "inputs": _INPUTS,
+            "live": _format(file_text("memory_live")),
         }
 
         def load(name: str) -> bytes:
@@ -73,6 +75,13 @@ class Statements:
         self.overdue = load("overdue")
         self._load_chains(schema, placed=placed)
         self._load_claims(schema, load)
+        self.memory_get = load("memory_get")
+        self.memory_scan = load("memory_scan")
+        self.memory_paths = load("memory_paths")
+        self.memory_words = load("memory_words")
+        self.memory_touch = load("memory_touch")
+        self.memory_erase = load("memory_erase")
+        self.memory_sweep = load("memory_sweep")
 
     def _load_writes(self, schema: str, *, placed: bool) -> None:
         """Statements for libpq. One text commits any batch; with tags, it has more."""
@@ -87,6 +96,7 @@ class Statements:
             once: bool = False,
             consuming: bool = False,
             run: bool = False,
+            fence: sql.Composable = _TRUE,
         ) -> Libpq:
             def consumed(part: str, otherwise: sql.SQL) -> sql.Composable:
                 return (
@@ -115,6 +125,7 @@ class Statements:
                 is_new=_IS_NEW if run else _TRUE,
                 is_known=_IS_KNOWN if run else sql.SQL("false"),
                 new=_format(file_text("new_results"), schema=known) if once else _TRUE,
+                fence=fence,
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
             )
@@ -134,6 +145,9 @@ class Statements:
         )
         self.append_consuming = direct("append", writing.APPEND_CONSUMING, first, consuming=True)
         self.wake_waiting = direct("wake_waiting", writing.WAKE_WAITING, first)
+        fence = _format(file_text("memory_fence"), schema=known)
+        self.memory_write = direct("memory_write", writing.MEMORY, first)
+        self.memory_batch = direct("memory_write", writing.MEMORY_BATCH, first, fence=fence)
         self.send = direct("send", writing.SEND, first)
         self.send_run = direct("send", writing.SEND_RUN, first, run=True)
 
@@ -194,7 +208,6 @@ def _composed(schema: str, name: str, **parts: sql.Composable) -> sql.Composed:
     return _format(file_text(name), schema=sql.Identifier(doubled), **parts)
 
 
-_TRUE, _NOTHING = sql.SQL("true"), sql.SQL("")
 _INPUTS = sql.Literal(INPUTS)
 _IS_NEW = sql.SQL("known.runs = (SELECT runs FROM seen WHERE NOT is_known)")
 _IS_KNOWN = sql.SQL("(SELECT is_known FROM seen)")

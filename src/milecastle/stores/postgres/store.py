@@ -58,6 +58,7 @@ from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
 from milecastle.stores.postgres.joining import JoinedConnection, JoinedSchema
 from milecastle.stores.postgres.mailbox import PostgresMailbox
+from milecastle.stores.postgres.memory import PostgresMemory
 from milecastle.stores.postgres.migrating import (
     LATEST,
     Connection,
@@ -129,6 +130,7 @@ class PostgresStore(PostgresServer, Capabilities):
         self._sql = Statements(address.schema, placed=self._is_placed)
         self._pool = Pool(address)
         self._due_listener = DueListener(self._pool, address.schema)
+        self._memory = PostgresMemory(self._pool, self._sql, self._retry)
         self._commits = Commits(
             self._pool,
             self._sql,
@@ -136,6 +138,7 @@ class PostgresStore(PostgresServer, Capabilities):
             is_there=self._is_there,
             elsewhere=self._elsewhere,
             woken=self._due_listener.ring,
+            changed=self._memory.of_batch,
         )
         self._claims = Claims(self._pool, self._sql, self._retry)
         self._feed = PostgresFeed(self._pool)
@@ -374,6 +377,10 @@ class PostgresStore(PostgresServer, Capabilities):
         return PostgresMailbox(
             self._pool, self._sql, self._retry, self._elsewhere, self._due_listener.ring
         )
+
+    @property
+    def memory(self) -> PostgresMemory:
+        return self._memory
 
     @property
     def feed(self) -> PostgresFeed:

@@ -17,7 +17,7 @@ class Unreachable(Unavailable):
 
 
 class Taken(Exception):
-    """The key existed already: the fence refused. Nothing was written."""
+    """The key existed already, or an item of memory has another version. Nothing was written."""
 
 
 _AGAIN = (
@@ -35,7 +35,7 @@ _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaN
 
 def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
     """The error to raise for ``error``. A broken connection is closed."""
-    if isinstance(error, errors.UniqueViolation):
+    if isinstance(error, errors.UniqueViolation | errors.DivisionByZero):
         return Taken(_said(error))
     if isinstance(error, _FORGOTTEN):
         connection.close()

@@ -17,6 +17,7 @@ import msgspec.structs
 
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
+from milecastle.model.memory import MemoryWrite
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.mailbox import NewRun
 from milecastle.ports.store import Batch
@@ -67,6 +68,12 @@ APPEND_CONSUMING = (*APPEND, arrays.INT8S)
 WAKE_WAITING = (arrays.TEXTS, arrays.TEXTS)
 SEND = (*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8, arrays.TEXT)
 SEND_RUN = (*SEND, arrays.JSONB, arrays.TEXT, arrays.TEXT)
+MEMORY = (
+    *(arrays.TEXT, arrays.BYTEAS, arrays.TEXTS, arrays.BYTEAS, arrays.BOOLS, arrays.TEXTS),
+    *(arrays.TEXTS, arrays.BYTEAS, arrays.TEXTS, arrays.INT8S, arrays.INT8S),
+    *(arrays.TEXT, arrays.INT8),
+)
+MEMORY_BATCH = (*MEMORY, arrays.INT2, arrays.BYTEA)
 HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
 """The types of the parameters of the statements of these names."""
 
@@ -217,6 +224,33 @@ def message_values(batches: Sequence[Batch]) -> Values:
         (place, number) for place, batch in enumerate(batches, 1) for number in _consumed(batch)
     )
     return [int4s([place for place, _ in each]), int8s([number for _, number in each])]
+
+
+def memory_values(
+    tenant: str, writes: Sequence[MemoryWrite], thread: bytes = b"", seq: int = 0
+) -> Values:
+    return [
+        tenant.encode(),
+        byteas([write.path for write in writes]),
+        texts([write.key.encode() for write in writes]),
+        byteas([write.value or b"" for write in writes]),
+        bools([write.value is None for write in writes]),
+        texts([write.subject.encode() for write in writes]),
+        texts([" ".join(write.words).encode() for write in writes]),
+        byteas([write.vectors for write in writes]),
+        texts([write.model.encode() for write in writes]),
+        int8s([-1 if write.ttl is None else write.ttl for write in writes]),
+        int8s([-1 if write.if_version is None else write.if_version for write in writes]),
+        thread,
+        _INT8(seq),
+    ]
+
+
+def memory_batch_values(batch: Batch) -> Values:
+    shard, _, thread = _key(batch.key)
+    entry = batch.entries[-1]
+    values = memory_values(batch.key.tenant, batch.memory, thread, entry.seq)
+    return [*values, shard, id_to(entry.id)]
 
 
 def _consumed(batch: Batch) -> list[int]:

@@ -688,3 +688,54 @@ SELECT seen FROM clock;
 
 -- name: put_clock
 UPDATE clock SET seen = max(seen, ?);
+
+-- name: memory
+SELECT * FROM memories WHERE tenant = ? AND path = ? AND key = ?;
+
+-- name: put_memory
+INSERT INTO memories VALUES (
+    NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+);
+
+-- name: replace_memory
+UPDATE memories SET
+    tenant = ?, path = ?, key = ?, subject = ?, value = ?, words = ?, vectors = ?, model = ?,
+    version = ?, created_at = ?, updated_at = ?, ttl = ?, expires_at = ?, thread = ?, seq = ?, sum = ?
+WHERE id = ?;
+
+-- name: drop_memory
+DELETE FROM memories WHERE id = ?;
+
+-- name: put_memory_word
+INSERT OR REPLACE INTO memory_words VALUES (?, ?, ?, ?);
+
+-- name: drop_memory_word
+DELETE FROM memory_words WHERE tenant = ? AND word = ? AND path = ? AND key = ?;
+
+-- name: memories
+-- Items from a path on, except those up to a key there, below a path.
+SELECT * FROM memories
+WHERE tenant = ?1 AND path >= ?2 AND path < ?4 AND (path > ?2 OR key > ?3)
+    AND (expires_at IS NULL OR expires_at > ?5)
+ORDER BY path, key LIMIT ?6;
+
+-- name: memory_path
+-- The first path that has an item, from above one, below another.
+SELECT path FROM memories
+WHERE tenant = ? AND path > ? AND path < ? AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY path LIMIT 1;
+
+-- name: memories_with_words
+SELECT m.* FROM (
+    SELECT path, key, count(*) AS found FROM memory_words
+    WHERE tenant = ?1 AND word IN (SELECT value FROM json_each(?2)) AND path >= ?3 AND path < ?4
+    GROUP BY path, key
+) AS w JOIN memories AS m ON m.tenant = ?1 AND m.path = w.path AND m.key = w.key
+WHERE m.expires_at IS NULL OR m.expires_at > ?5
+ORDER BY w.found DESC, m.path, m.key LIMIT ?6;
+
+-- name: memories_of_subject
+SELECT * FROM memories WHERE tenant = ? AND subject = ?;
+
+-- name: memories_over
+SELECT * FROM memories WHERE tenant = ? AND expires_at <= ? LIMIT ?;

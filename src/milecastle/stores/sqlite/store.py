@@ -52,6 +52,7 @@ from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.joining import JoinedFile, joined_transaction
 from milecastle.stores.sqlite.log import Known, ThreadLog, glance
 from milecastle.stores.sqlite.mailbox import SqliteMailbox
+from milecastle.stores.sqlite.memory import SqliteMemory, write_items
 from milecastle.stores.sqlite.messages import with_message
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
@@ -109,13 +110,13 @@ class SqliteStore(SqliteFile, Capabilities):
         known = self._known.get(batch.key)
         if known is None:
             require_key(batch.key)
-        elif is_plain(batch) and not batch.consumes:
+        elif is_plain(batch) and not (batch.consumes or batch.memory):
             row = step_row(batch, known)
             if row is not None and self._connections.write_alone(_APPEND, row):
                 known.last = last_of(batch.entries[0], row[1])
                 return
         with self._connections.writing() as cursor:
-            write = self._write_one if batch.consumes else self._write
+            write = self._write_one if batch.consumes or batch.memory else self._write
             now = write(Transaction(cursor, self.path), batch, known)
         self._learn(batch, now)
 
@@ -147,7 +148,11 @@ class SqliteStore(SqliteFile, Capabilities):
         self, transaction: Transaction, batch: Batch, known: Known | None
     ) -> Known | None:
         now = append_alone(transaction, batch, known) if known and is_plain(batch) else None
-        return now or self._write(transaction, batch, known)
+        now = now or self._write(transaction, batch, known)
+        if batch.memory:
+            seq, key = batch.head + len(batch.entries), batch.key
+            write_items(transaction, key.tenant, batch.memory, self._now(), key.thread, seq)
+        return now
 
     def _write(self, transaction: Transaction, batch: Batch, known: Known | None) -> Known | None:
         manifest = batch.manifest
@@ -346,6 +351,10 @@ class SqliteStore(SqliteFile, Capabilities):
     @property
     def mailbox(self) -> SqliteMailbox:
         return SqliteMailbox(self._connections, self.path, self._now)
+
+    @property
+    def memory(self) -> SqliteMemory:
+        return SqliteMemory(self._connections, self.path, self._now)
 
     def recent_threads(
         self,

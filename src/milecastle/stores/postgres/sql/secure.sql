@@ -4,7 +4,7 @@ GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.format, {schema}.workers, {schema}.membership TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     {schema}.entries, {schema}.threads, {schema}.runs, {schema}.results, {schema}.manifests,
-    {schema}.tags, {schema}.mailbox
+    {schema}.tags, {schema}.mailbox, {schema}.memories
 TO {role};
 
 ALTER TABLE {schema}.entries ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
@@ -14,6 +14,7 @@ ALTER TABLE {schema}.results ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY
 ALTER TABLE {schema}.manifests ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.tags ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.mailbox ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.memories ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 DROP POLICY IF EXISTS tenants ON {schema}.entries;
 DROP POLICY IF EXISTS tenants ON {schema}.threads;
@@ -22,6 +23,7 @@ DROP POLICY IF EXISTS tenants ON {schema}.results;
 DROP POLICY IF EXISTS tenants ON {schema}.manifests;
 DROP POLICY IF EXISTS tenants ON {schema}.tags;
 DROP POLICY IF EXISTS tenants ON {schema}.mailbox;
+DROP POLICY IF EXISTS tenants ON {schema}.memories;
 CREATE POLICY tenants ON {schema}.entries
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.threads
@@ -35,4 +37,6 @@ CREATE POLICY tenants ON {schema}.manifests
 CREATE POLICY tenants ON {schema}.tags
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.mailbox
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.memories
     USING (tenant = current_setting('milecastle.tenant', true));

@@ -1,0 +1,291 @@
+"""Long-term memory as the tasks of a run use it (``ctx.memory``).
+
+Rules:
+
+- A write is collected with its task, is in the task's outcome, and is part of the commit of its
+  step. A task that runs again collects again.
+- A task sees its own writes, and none of the tasks beside it.
+- If an item has another version than ``if_version=`` says, the store refuses the commit, and the
+  task runs again (``repeating.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import msgspec.structs
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.memory import ItemPlace, MemoryHit, MemoryItem, MemoryWrite, check_size
+from milecastle.model.task import RunTask
+
+Writes = tuple[MemoryWrite, ...]
+
+
+class TaskItems(Protocol):
+    """A tenant's items. ``pending`` are writes of the asking task, which its reads include."""
+
+    @property
+    def waits(self) -> bool:
+        """True if preparing a write may wait: for a key, or for an embedding."""
+        ...
+
+    def prepare(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: Any,
+        *,
+        ttl: float | None,
+        words: bool | str | Sequence[str],
+        embed: bool | str | Sequence[str],
+        if_version: int | None,
+    ) -> MemoryWrite: ...
+
+    def removal(self, namespace: Sequence[str], key: str) -> MemoryWrite: ...
+
+    def get(
+        self, namespace: Sequence[str], key: str, *, pending: Sequence[MemoryWrite]
+    ) -> MemoryItem | None: ...
+
+    def list(
+        self,
+        under: Sequence[str],
+        *,
+        limit: int,
+        after: MemoryItem | None,
+        pending: Sequence[MemoryWrite],
+    ) -> Sequence[MemoryItem]: ...
+
+    def namespaces(
+        self,
+        under: Sequence[str],
+        *,
+        limit: int,
+        after: Sequence[str],
+        pending: Sequence[MemoryWrite],
+    ) -> Sequence[tuple[str, ...]]: ...
+
+    def search(
+        self,
+        under: Sequence[str],
+        *,
+        words: str | None,
+        near: str | Sequence[float] | None,
+        where: Mapping[str, Any] | None,
+        limit: int,
+        pending: Sequence[MemoryWrite],
+    ) -> Sequence[MemoryHit]: ...
+
+
+MemoryOf = Callable[[str], TaskItems]
+"""The items of a tenant."""
+
+
+class Remembered:
+    """What the step's tasks have written so far."""
+
+    def __init__(self) -> None:
+        self._writes: dict[str, tuple[RunTask, dict[ItemPlace, MemoryWrite]]] = {}
+
+    def add(self, task: RunTask, write: MemoryWrite) -> None:
+        own = self._of(task)
+        old = own.pop(write.place, None)
+        if old is not None and write.if_version is not None:
+            raise InvalidRequest(
+                f"node '{task.node}' has written item {write.key!r} before, in the same task: "
+                "if_version= compares what is stored"
+            )
+        if old is not None:
+            write = msgspec.structs.replace(write, if_version=old.if_version)
+        check_size([*own.values(), write], f"node '{task.node}'")
+        own[write.place] = write
+
+    def of(self, task: RunTask) -> Writes:
+        return tuple(self._of(task).values())
+
+    def take(self, task: RunTask) -> Writes:
+        """What a task has written, which has returned."""
+        writes = self.of(task)
+        del self._writes[task.id]
+        return writes
+
+    def _of(self, task: RunTask) -> dict[ItemPlace, MemoryWrite]:
+        found = self._writes.get(task.id)
+        if found is None or found[0] is not task:
+            found = self._writes[task.id] = task, {}
+        return found[1]
+
+
+def merged(step: Mapping[str, Writes]) -> Writes:
+    """The writes of a step's tasks, in their order; of one item the last counts."""
+    found: dict[ItemPlace, MemoryWrite] = {}
+    for task, writes in step.items():
+        for write in writes:
+            old = found.pop(write.place, None)
+            if old is not None and (old.if_version, write.if_version) != (None, None):
+                raise InvalidRequest(
+                    f"task '{task}' and another of its step write item {write.key!r} with "
+                    "if_version=: write it in one of them, or in another step"
+                )
+            found[write.place] = write
+    writes = tuple(found.values())
+    check_size(writes, "a step")
+    return writes
+
+
+def packed(writes: Writes) -> list[list[Any]]:
+    """Writes as plain data, for the row of an outcome."""
+    return [[*msgspec.structs.astuple(write)] for write in writes]
+
+
+def unpacked(kept: Sequence[Sequence[Any]]) -> Writes:
+    names = MemoryWrite.__struct_fields__
+    each = (dict(zip(names, one, strict=True)) for one in kept)
+    return tuple(MemoryWrite(**{**one, "words": tuple(one["words"])}) for one in each)
+
+
+class Asks(Protocol):
+    """What ``TaskMemory`` asks of its context."""
+
+    def remember(self, write: str, **how: Any) -> None: ...
+
+    async def aremember(self, write: str, **how: Any) -> None: ...
+
+    def recall(self, read: str, **how: Any) -> Any: ...
+
+    async def arecall(self, read: str, **how: Any) -> Any: ...
+
+
+class TaskMemory:
+    """Long-term memory in a node. What it writes is part of the commit of the step."""
+
+    __slots__ = ("_asks",)
+
+    def __init__(self, asks: Asks) -> None:
+        self._asks = asks
+
+    def put(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: Any,
+        *,
+        ttl: float | None = None,
+        words: bool | str | Sequence[str] = False,
+        embed: bool | str | Sequence[str] = False,
+        if_version: int | None = None,
+    ) -> None:
+        """Put an item. It is stored by the commit of the step, or not at all.
+
+        ``ttl`` is in seconds. ``words`` and ``embed`` name the fields whose text can be searched,
+        or are ``True`` for all. With ``if_version`` the item must have this version, or with 0 be
+        absent: otherwise the node runs again, three times, and then fails with ``MemoryChanged``.
+        """
+        how = {"ttl": ttl, "words": words, "embed": embed, "if_version": if_version}
+        self._asks.remember("prepare", namespace=namespace, key=key, value=value, **how)
+
+    async def aput(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: Any,
+        *,
+        ttl: float | None = None,
+        words: bool | str | Sequence[str] = False,
+        embed: bool | str | Sequence[str] = False,
+        if_version: int | None = None,
+    ) -> None:
+        """Async version of ``put``."""
+        how = {"ttl": ttl, "words": words, "embed": embed, "if_version": if_version}
+        await self._asks.aremember("prepare", namespace=namespace, key=key, value=value, **how)
+
+    def delete(self, namespace: Sequence[str], key: str) -> None:
+        """Delete an item, with the commit of the step."""
+        self._asks.remember("removal", namespace=namespace, key=key)
+
+    async def adelete(self, namespace: Sequence[str], key: str) -> None:
+        """Async version of ``delete``."""
+        await self._asks.aremember("removal", namespace=namespace, key=key)
+
+    def get(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
+        """An item, or ``None``."""
+        found: MemoryItem | None = self._asks.recall("get", namespace=namespace, key=key)
+        return found
+
+    async def aget(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
+        """Async version of ``get``."""
+        found: MemoryItem | None = await self._asks.arecall("get", namespace=namespace, key=key)
+        return found
+
+    def list(
+        self, under: Sequence[str] = (), *, limit: int = 100, after: MemoryItem | None = None
+    ) -> Sequence[MemoryItem]:
+        """Items in the namespaces that begin with these labels, by namespace and key.
+
+        ``after`` is the last item of the page before.
+        """
+        found: Sequence[MemoryItem] = self._asks.recall(
+            "list", under=under, limit=limit, after=after
+        )
+        return found
+
+    async def alist(
+        self, under: Sequence[str] = (), *, limit: int = 100, after: MemoryItem | None = None
+    ) -> Sequence[MemoryItem]:
+        """Async version of ``list``."""
+        found: Sequence[MemoryItem] = await self._asks.arecall(
+            "list", under=under, limit=limit, after=after
+        )
+        return found
+
+    def namespaces(
+        self, under: Sequence[str] = (), *, limit: int = 100, after: Sequence[str] = ()
+    ) -> Sequence[tuple[str, ...]]:
+        """Namespaces that have items and begin with these labels."""
+        how = {"under": under, "limit": limit, "after": after}
+        found: Sequence[tuple[str, ...]] = self._asks.recall("namespaces", **how)
+        return found
+
+    async def anamespaces(
+        self, under: Sequence[str] = (), *, limit: int = 100, after: Sequence[str] = ()
+    ) -> Sequence[tuple[str, ...]]:
+        """Async version of ``namespaces``."""
+        how = {"under": under, "limit": limit, "after": after}
+        found: Sequence[tuple[str, ...]] = await self._asks.arecall("namespaces", **how)
+        return found
+
+    def search(
+        self,
+        under: Sequence[str] = (),
+        *,
+        words: str | None = None,
+        near: str | Sequence[float] | None = None,
+        where: Mapping[str, Any] | None = None,
+        limit: int = 10,
+    ) -> Sequence[MemoryHit]:
+        """Items under these labels by words, by nearness or in order, if they are as ``where``.
+
+        ``words`` finds items with at least one of them, those with most first; ``near`` is a text
+        or a vector, compared by cosine. ``where`` compares top-level fields: ``{"kind": "fact"}``,
+        ``{"age": {">=": 18}}``.
+        """
+        how = {"words": words, "near": near, "where": where, "limit": limit}
+        found: Sequence[MemoryHit] = self._asks.recall("search", under=under, **how)
+        return found
+
+    async def asearch(
+        self,
+        under: Sequence[str] = (),
+        *,
+        words: str | None = None,
+        near: str | Sequence[float] | None = None,
+        where: Mapping[str, Any] | None = None,
+        limit: int = 10,
+    ) -> Sequence[MemoryHit]:
+        """Async version of ``search``."""
+        how = {"words": words, "near": near, "where": where, "limit": limit}
+        found: Sequence[MemoryHit] = await self._asks.arecall("search", under=under, **how)
+        return found

@@ -1,0 +1,155 @@
+"""Long-term memory: items in the namespaces of a tenant, beside its threads.
+
+A namespace is a tuple of labels. Its *path* has each label followed by a zero byte, which no label
+has: a prefix of labels is a prefix of bytes, and no other namespace begins with those bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import check_name
+
+MOST_WRITES: Final = 256
+MOST_BYTES: Final = 1 << 20
+"""The most that one step, or one call of ``app.memory``, may write."""
+
+MOST_LABELS: Final = 16
+_LABEL_BYTES: Final = 256
+_WORD: Final = 64
+_LONGEST_TTL: Final = 3_153_600_000
+"""A hundred years, in seconds."""
+
+_words = re.compile(r"\w+").findall
+
+ItemPlace = tuple[bytes, str]
+"""An item's path and key."""
+
+
+class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A remembered value. ``version`` counts the commits that put it, from 1.
+
+    ``written_by`` is the thread and seq of the newest; ``None`` if ``app.memory`` put it.
+    """
+
+    namespace: tuple[str, ...]
+    key: str
+    value: Any
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+    written_by: tuple[str, int] | None = None
+
+
+class MemoryHit(NamedTuple):
+    """An item that a search found. Scores are comparable within one answer."""
+
+    item: MemoryItem
+    score: float
+
+
+class MemoryWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A put, or with ``value=None`` a deletion, of one item.
+
+    ``value`` is opaque. ``words`` and ``vectors`` are its index: vectors are of four-byte floats,
+    one after the other, by ``model``, which names the dimensions too. ``ttl`` is in microseconds.
+    ``if_version`` is the version that it replaces: 0 if there must be none.
+    """
+
+    path: bytes
+    key: str
+    value: bytes | None = None
+    subject: str = ""
+    words: tuple[str, ...] = ()
+    vectors: bytes = b""
+    model: str = ""
+    ttl: int | None = None
+    if_version: int | None = None
+
+    @property
+    def place(self) -> ItemPlace:
+        """Its path and key."""
+        return self.path, self.key
+
+    @property
+    def size(self) -> int:
+        """Bytes of the value and its index."""
+        return len(self.value or b"") + len(self.vectors) + sum(map(len, self.words))
+
+
+class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item as stores have it. Times are in microseconds since 1970; ``seq`` 0: by no thread."""
+
+    path: bytes
+    key: str
+    subject: str
+    value: bytes
+    words: tuple[str, ...]
+    vectors: bytes
+    model: str
+    version: int
+    created_at: int
+    updated_at: int
+    ttl: int | None
+    expires_at: int | None
+    thread: str
+    seq: int
+
+    @property
+    def place(self) -> ItemPlace:
+        """Its path and key."""
+        return self.path, self.key
+
+
+def path_of(namespace: Sequence[str], *, least: int = 1) -> bytes:
+    """A namespace's path. A prefix may have fewer labels: ``least=0``."""
+    if isinstance(namespace, str) or not isinstance(namespace, tuple | list):
+        raise InvalidRequest("a namespace is a tuple of labels, as ('users', 'u7')")
+    if not least <= len(namespace) <= MOST_LABELS:
+        raise InvalidRequest(f"a namespace has {least} to {MOST_LABELS} labels")
+    for label in namespace:
+        check_name("label of a namespace", label, _LABEL_BYTES)
+    return b"".join(label.encode() + b"\0" for label in namespace)
+
+
+def namespace_of(path: bytes) -> tuple[str, ...]:
+    return tuple(label.decode() for label in path.split(b"\0")[:-1])
+
+
+def above(path: bytes) -> bytes:
+    """The end of the range of paths that begin with this one: UTF-8 has no such byte."""
+    return path + b"\xff"
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text, each once and in order, without case; longer ones are cut."""
+    import unicodedata
+
+    each = _words(unicodedata.normalize("NFKC", text).casefold())
+    return tuple(sorted({word[:_WORD] for word in each}))
+
+
+def ttl_of(seconds: Any) -> int | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidRequest(f"ttl= is a number of seconds, not {type(seconds).__name__}")
+    if not 0 < seconds <= _LONGEST_TTL:
+        raise InvalidRequest(f"ttl= is more than 0 and at most {_LONGEST_TTL} seconds")
+    return max(1, round(seconds * 1_000_000))
+
+
+def check_size(writes: Sequence[MemoryWrite], whose: str) -> None:
+    """Refuse more than one commit may write."""
+    if len(writes) > MOST_WRITES or sum(write.size for write in writes) > MOST_BYTES:
+        raise InvalidRequest(
+            f"{whose} writes more than {MOST_WRITES} items or {MOST_BYTES:,} bytes to memory: "
+            "store large values elsewhere, and remember where"
+        )

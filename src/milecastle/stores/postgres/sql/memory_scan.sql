@@ -1,0 +1,7 @@
+SELECT
+    path, key, subject, value, words, vectors, model, version, created_at, updated_at, ttl,
+    expires_at, thread, seq
+FROM {schema}.memories
+WHERE tenant = %(tenant)s AND path < %(end)s AND (path, key) > (%(path)s, %(key)s) AND {live}
+ORDER BY path, key
+LIMIT %(limit)s
