@@ -23,6 +23,7 @@ from milecastle.testing.contract_claims import LANE, a_worker, queued
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.contract_inputs import enqueued
 from milecastle.testing.contract_mailbox import mailbox_of, running, send, suspended
+from milecastle.testing.contract_memory import TENANT, a_write, items_of, put
 from milecastle.testing.contract_tags import change, tagged
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 
@@ -33,8 +34,12 @@ KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"),
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
 MAILED = a_key("iota")
+<<<<<<< HEAD
 VERSION = 1
 PATH = GOLDEN / f"sqlite-v{VERSION}.db"
+=======
+VERSION = 10
+>>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 
 
 def fill(store: ClaimStore) -> None:
@@ -57,11 +62,28 @@ def fill(store: ClaimStore) -> None:
     store.commit(gamma.batch(results=(a_result(5, "one"), a_result(5, "three"))))
     asleep = msgspec.structs.replace(gamma.run, status="sleeping", wake_at=8)
     store.commit(gamma.batch(runs=(asleep,)))
+<<<<<<< HEAD
     _fill_waiting(store)
     _fill_queues(store)
     change(store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"])
     store.beat(a_worker("patient", silent_after=60.0))
     _fill_mailbox(store)
+=======
+    if version > 1:
+        _fill_what_version_2_has(store)
+    if version > 3:
+        _fill_what_version_4_has(store)
+    if version > 4:
+        change(
+            store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"]
+        )
+    if version > 5:
+        store.beat(a_worker("patient", silent_after=60.0))
+    if version > 7:
+        _fill_what_version_8_has(store)
+    if version > 9:
+        _fill_what_version_10_has(store)
+>>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 
 
 def _fill_waiting(store: Store) -> None:
@@ -98,6 +120,20 @@ def _fill_mailbox(store: ClaimStore) -> None:
     mailbox_of(store).discard(iota.key, 4)
     topics = (("go", 3), ("caf\u00e9 \U0001f3f0", 2))
     iota.append(store, thread=suspended(iota, waiting_topics=topics))
+
+
+def _fill_what_version_10_has(store: Store) -> None:
+    put(store, "alone", words=("caf\u00e9", "word"), vectors=b"\0\1\2\3", model="m:1")
+    Writer(a_key("kappa"), 14).append(store, memory=(a_write("beside"), a_write("alone")))
+    put(store, "theirs", "other", subject="u7", words=("word",), ttl=10**15)
+
+
+def memory_in(store: Store) -> list[Any]:
+    """The items that ``fill`` wrote, but for their times."""
+    items, times = items_of(store), {"created_at": 0, "updated_at": 0, "expires_at": None}
+    found = [items.scan(tenant, b"", limit=99) for tenant in (TENANT, "other")]
+    found.append(items.with_words("other", b"", ["word"], limit=9))
+    return [[msgspec.structs.replace(item, **times) for item in each] for each in found]
 
 
 def messages_in(store: Store) -> tuple[Any, ...]:

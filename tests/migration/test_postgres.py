@@ -108,9 +108,29 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
+<<<<<<< HEAD
 VERSION_2 = """
 CREATE TABLE {schema}.colours (colour text);
 ALTER TABLE {schema}.threads ADD COLUMN colour text NOT NULL DEFAULT 'red';
+=======
+TO_VERSION_9 = """
+DROP TABLE {schema}.memories;
+CREATE TABLE {schema}.inputs (
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    tenant text COLLATE "C" NOT NULL,
+    thread text COLLATE "C" NOT NULL,
+    mark text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    payload bytea NOT NULL,
+    PRIMARY KEY (tenant, thread, number),
+    UNIQUE (tenant, thread, mark)
+);
+INSERT INTO {schema}.inputs (tenant, thread, mark, run_id, payload)
+SELECT tenant, thread, 'mark of ' || mark, mark, payload
+FROM {schema}.mailbox WHERE topic = '__input' AND consumed IS NULL ORDER BY number;
+DELETE FROM {schema}.mailbox WHERE topic = '__input';
+DELETE FROM {schema}.migrations WHERE version >= 10;
+>>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 """
 """What a later version may do to the tables."""
 

@@ -28,6 +28,7 @@ from tests.migration.sqlite_golden import (
     claims_in,
     everything_in,
     fill,
+    memory_in,
     messages_in,
 )
 
@@ -58,6 +59,7 @@ def test_golden_file_is_read_and_written(path: Path) -> None:
     assert everything_in(store) == everything_in(memory)
     assert claims_in(store) == claims_in(memory)
     assert messages_in(store) == messages_in(memory)
+    assert memory_in(store) == memory_in(memory)
     assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
     assert store.tags.threads("tenant", "red") == memory.tags.threads("tenant", "red")
     assert store.recent_threads("tenant") == memory.recent_threads("tenant")
@@ -125,6 +127,7 @@ def test_file_of_version_1_is_migrated_when_opened(
     assert_refused_and_unchanged(path, FormatTooNew)
 
 
+<<<<<<< HEAD
 @pytest.mark.usefixtures("version_2")
 def test_damaged_row_stays_damaged_after_a_migration(path: Path) -> None:
     """Fails if a migration cannot use the checksum, or writes a new one for a damaged row."""
@@ -156,6 +159,13 @@ def assert_refused_and_unchanged(path: Path, kind: type[StoreError]) -> StoreErr
             call()
     assert path.read_bytes() == before
     return caught.value
+=======
+def test_every_version_has_its_golden_file() -> None:
+    assert sorted(f"sqlite-v{version}.db" for version in MIGRATIONS) == sorted(
+        file.name for file in GOLDEN.glob("sqlite-v*.db")
+    )
+    assert list(MIGRATIONS) == list(range(1, FORMAT_VERSION + 1))
+>>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 
 
 def test_a_new_file_says_what_it_is(path: Path) -> None:
