@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from milecastle.app.memory import AppMemory
 from milecastle.app.runs.submission import Handle
 from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.difference import Change
 from milecastle.app.upkeep.copying import CopyReport
 from milecastle.app.upkeep.removing import ErasureReport
 from milecastle.app.upkeep.retention import KeptMore, RetentionReport
+from milecastle.engine.remembering import TaskMemory
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Emitted
@@ -21,6 +23,7 @@ from milecastle.ports.observer import TaskObserver, TracingObserver
 from milecastle.support.migration_hints import refuse_import
 
 __all__ = [
+    "AppMemory",
     "Change",
     "CheckpointMetadata",
     "Compatibility",
@@ -45,6 +48,7 @@ __all__ = [
     "Segment",
     "StoredFiles",
     "TaskFailure",
+    "TaskMemory",
     "TaskObserver",
     "ThreadInfo",
     "Trace",

@@ -125,6 +125,7 @@ EXPORTED: dict[str, list[str]] = {
         "upsert",
     ],
     "milecastle.records": [
+        "AppMemory",
         "Change",
         "CheckpointMetadata",
         "Compatibility",
@@ -149,6 +150,7 @@ EXPORTED: dict[str, list[str]] = {
         "Segment",
         "StoredFiles",
         "TaskFailure",
+        "TaskMemory",
         "TaskObserver",
         "ThreadInfo",
         "Trace",

@@ -34,12 +34,8 @@ KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"),
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
 MAILED = a_key("iota")
-<<<<<<< HEAD
 VERSION = 1
 PATH = GOLDEN / f"sqlite-v{VERSION}.db"
-=======
-VERSION = 10
->>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 
 
 def fill(store: ClaimStore) -> None:
@@ -62,28 +58,12 @@ def fill(store: ClaimStore) -> None:
     store.commit(gamma.batch(results=(a_result(5, "one"), a_result(5, "three"))))
     asleep = msgspec.structs.replace(gamma.run, status="sleeping", wake_at=8)
     store.commit(gamma.batch(runs=(asleep,)))
-<<<<<<< HEAD
     _fill_waiting(store)
+    _fill_memory(store)
     _fill_queues(store)
     change(store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"])
     store.beat(a_worker("patient", silent_after=60.0))
     _fill_mailbox(store)
-=======
-    if version > 1:
-        _fill_what_version_2_has(store)
-    if version > 3:
-        _fill_what_version_4_has(store)
-    if version > 4:
-        change(
-            store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"]
-        )
-    if version > 5:
-        store.beat(a_worker("patient", silent_after=60.0))
-    if version > 7:
-        _fill_what_version_8_has(store)
-    if version > 9:
-        _fill_what_version_10_has(store)
->>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 
 
 def _fill_waiting(store: Store) -> None:
@@ -122,7 +102,7 @@ def _fill_mailbox(store: ClaimStore) -> None:
     iota.append(store, thread=suspended(iota, waiting_topics=topics))
 
 
-def _fill_what_version_10_has(store: Store) -> None:
+def _fill_memory(store: Store) -> None:
     put(store, "alone", words=("caf\u00e9", "word"), vectors=b"\0\1\2\3", model="m:1")
     Writer(a_key("kappa"), 14).append(store, memory=(a_write("beside"), a_write("alone")))
     put(store, "theirs", "other", subject="u7", words=("word",), ttl=10**15)

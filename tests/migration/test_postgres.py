@@ -17,7 +17,14 @@ from milecastle.stores.postgres.statements import migrations
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key
 from tests.migration.postgres_golden import PATH, restore, rows_of
-from tests.migration.sqlite_golden import TAGGED, claims_in, everything_in, fill, messages_in
+from tests.migration.sqlite_golden import (
+    TAGGED,
+    claims_in,
+    everything_in,
+    fill,
+    memory_in,
+    messages_in,
+)
 from tests.postgres_cluster import Cluster, needs_postgres, new_schema, the_cluster
 from tests.process.postgres_workers import start
 
@@ -108,29 +115,9 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-<<<<<<< HEAD
 VERSION_2 = """
 CREATE TABLE {schema}.colours (colour text);
 ALTER TABLE {schema}.threads ADD COLUMN colour text NOT NULL DEFAULT 'red';
-=======
-TO_VERSION_9 = """
-DROP TABLE {schema}.memories;
-CREATE TABLE {schema}.inputs (
-    number bigint GENERATED ALWAYS AS IDENTITY,
-    tenant text COLLATE "C" NOT NULL,
-    thread text COLLATE "C" NOT NULL,
-    mark text COLLATE "C" NOT NULL,
-    run_id text COLLATE "C" NOT NULL,
-    payload bytea NOT NULL,
-    PRIMARY KEY (tenant, thread, number),
-    UNIQUE (tenant, thread, mark)
-);
-INSERT INTO {schema}.inputs (tenant, thread, mark, run_id, payload)
-SELECT tenant, thread, 'mark of ' || mark, mark, payload
-FROM {schema}.mailbox WHERE topic = '__input' AND consumed IS NULL ORDER BY number;
-DELETE FROM {schema}.mailbox WHERE topic = '__input';
-DELETE FROM {schema}.migrations WHERE version >= 10;
->>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 """
 """What a later version may do to the tables."""
 
@@ -158,6 +145,7 @@ def assert_golden(store: PostgresStore) -> None:
     assert everything_in(store) == everything_in(memory)
     assert claims_in(store) == claims_in(memory)
     assert messages_in(store) == messages_in(memory)
+    assert memory_in(store) == memory_in(memory)
     assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
     assert store.recent_threads("tenant").items == memory.recent_threads("tenant").items
     assert store.recent_runs("tenant").items == memory.recent_runs("tenant").items

@@ -127,7 +127,6 @@ def test_file_of_version_1_is_migrated_when_opened(
     assert_refused_and_unchanged(path, FormatTooNew)
 
 
-<<<<<<< HEAD
 @pytest.mark.usefixtures("version_2")
 def test_damaged_row_stays_damaged_after_a_migration(path: Path) -> None:
     """Fails if a migration cannot use the checksum, or writes a new one for a damaged row."""
@@ -159,13 +158,6 @@ def assert_refused_and_unchanged(path: Path, kind: type[StoreError]) -> StoreErr
             call()
     assert path.read_bytes() == before
     return caught.value
-=======
-def test_every_version_has_its_golden_file() -> None:
-    assert sorted(f"sqlite-v{version}.db" for version in MIGRATIONS) == sorted(
-        file.name for file in GOLDEN.glob("sqlite-v*.db")
-    )
-    assert list(MIGRATIONS) == list(range(1, FORMAT_VERSION + 1))
->>>>>>> 96998bf9 (Describe long-term memory, with an example and golden files)
 
 
 def test_a_new_file_says_what_it_is(path: Path) -> None:
