@@ -53,8 +53,8 @@ site:
 look-at-site:
     MILECASTLE_SITE_PAGES=all {{ python }} -m pytest tests/browser/test_site.py
 
-# pictures of every page of the web view, to look at (needs chromium)
-screenshots folder="docs/images/web":
+# pictures of the web view for the docs, or of every page into a folder, to look at (needs chromium)
+screenshots *folder:
     {{ python }} -m scripts.screenshots {{ folder }}
 
 # the pictures of the README: a recording of `milecastle demo`, and a drawn graph; --check compares them

@@ -2,7 +2,8 @@
 
 An index shows the page alone, so links and pictures of the repository would lead nowhere. If
 `[project.urls]` names the repository, they lead to the tag of this version there. If it is still a
-placeholder, a link becomes its text, and a picture its description.
+placeholder, a link becomes its text, and a picture its description. Of a picture in two colours
+the light one is taken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)]+)\)")
+PICTURE: Final = re.compile(r'<picture>.*?<img alt="([^"]*)" src="([^"]*)"></picture>')
 FENCED: Final = re.compile(r"(^```.*?^```)", flags=re.MULTILINE | re.DOTALL)
 INFO: Final = re.compile(r"^(```\w+) .*")
 
@@ -34,7 +36,9 @@ def for_index(text: str, repository: str | None, version: str) -> str:
         return f"{link[1]}[{link[2]}]({repository}/{kind}/v{version}/{link[3]})"
 
     return "".join(
-        INFO.sub(r"\1", part) if part.startswith("```") else LINK.sub(moved, part)
+        INFO.sub(r"\1", part)
+        if part.startswith("```")
+        else LINK.sub(moved, PICTURE.sub(r"![\1](\2)", part))
         for part in FENCED.split(text)
     )
 

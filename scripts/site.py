@@ -33,7 +33,7 @@ THEME, NOT_FOUND = Path("scripts/site_theme"), Path("scripts/site_theme/not-foun
 ASSETS = (Path("scripts/site.css"), Path("src/milecastle/server/static/milecastle.svg"))
 API = PurePosixPath("reference/api")
 ELSEWHERE = re.compile(r"[a-z]+:|#")
-LINK = re.compile(r'(\]\(|\b(?:src|href)=")([^)#\s"]+)')
+LINK = re.compile(r'(\]\(|\b(?:src|srcset|href)=")([^)#\s"]+)')
 ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
 FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")

@@ -38,7 +38,7 @@ class Page(HTMLParser):
         for name, value in attrs:
             if name == "id" or (name == "name" and tag == "a"):
                 self.anchors.add(value or "")
-            elif name in ("href", "src", "data", "poster") and value is not None:
+            elif name in ("href", "src", "srcset", "data", "poster") and value is not None:
                 self.links.append(Link(value, fetched=tag != "a"))
 
 

@@ -32,6 +32,16 @@ def test_links_lead_to_the_tag_or_become_text(repository: str | None, links: str
     assert for_index(TEXT, repository, "1.2") == links + CODE
 
 
+def test_picture_in_two_colours_is_the_light_one() -> None:
+    """Tried: left as it is, with two pictures that only the repository has."""
+    text = (
+        '<picture><source media="m" srcset="docs/d.png"><img alt="a b" src="docs/l.png"></picture>'
+    )
+    assert for_index(text, None, "1.2") == "*a b*"
+    moved = for_index(text, "https://r.org/m", "1.2")
+    assert moved == "![a b](https://r.org/m/raw/v1.2/docs/l.png)"
+
+
 @pytest.mark.parametrize(
     "urls",
     [

@@ -71,6 +71,18 @@ def test_failed_items_come_first_with_their_input(
     assert (answer.status_code, answer.headers["location"]) == (303, "/threads/t")
 
 
+def test_single_failed_item_is_shown_without_its_place(
+    api: Api, app: App[Rows], browser: Browser
+) -> None:
+    """It is not stored which one it was. Tried: nothing said to have failed."""
+    run(api, app, 9, 103)
+    found = browser.page("/threads/t/items")
+    assert [one.own for one in found.all("th", scope="row")] == ["one of read"]
+    text = " ".join(found.one("main").text.split())
+    assert "done 8failed 1" in text
+    assert "ValueError: <script>" in text
+
+
 def test_finished_fan_out_has_its_slowest_items(api: Api, app: App[Rows], browser: Browser) -> None:
     """Fails if a step that has ended is taken for one that runs, or its input for the next."""
     run(api, app, 30)

@@ -94,18 +94,24 @@ def _values(request: ApiRequest, found: _FanOut, query: ItemsPageQuery) -> dict[
     if found.is_open:
         done = ended_tasks(service.store, read.key, read.entry, node) if read.is_head else 0
     status = read.info.status
+    shown = [_shown(one, excerpts) for one in (failed or (document.items if document else ()))]
+    failure = read.failure if found.is_open else None
+    if failure is not None and failure.node == node and not failed:  # of one, the place is unknown
+        said = excerpts.text("message", failure.message, _MESSAGE).text
+        error = f"{short(failure.error_type)}: {said}"
+        attempt = failure.attempt
+        shown = [_row(None, f"one of {short(node)}", "failed", "", attempt, error)]
+    count = len(failed) or len(shown) * found.is_open
     return {
         "fan_out": document,
         "node": node,
         "total": found.total,
         "at": read.entry.seq,
         "done": done,
-        "failed": len(failed),
-        "left": max(0, found.total - done - len(failed)),
+        "failed": count,
+        "left": max(0, found.total - done - count),
         "is_running": found.is_open and read.is_head and status == "running",
-        "items": [
-            _shown(one, excerpts) for one in (failed or (document.items if document else ()))
-        ],
+        "items": shown,
         "is_cut": document.is_cut if document else False,
         "chart": _chart(document) if document else None,
         "item": query.item,
@@ -119,13 +125,26 @@ def _values(request: ApiRequest, found: _FanOut, query: ItemsPageQuery) -> dict[
 
 def _shown(one: ItemLine, excerpts: Excerpts) -> dict[str, Any]:
     said = excerpts.text("message", one.message, _MESSAGE).text
+    return _row(
+        one.index,
+        short(one.task),
+        {"done": "completed", "asks": "interrupted"}.get(one.status, one.status),
+        "" if one.took is None else duration(one.took / 1_000_000),
+        one.attempt,
+        ": ".join(filter(None, [short(one.error), said])),
+    )
+
+
+def _row(
+    index: int | None, task: str, status: str, took: str, attempt: int, error: str
+) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "task": short(one.task),
-        "status": {"done": "completed", "asks": "interrupted"}.get(one.status, one.status),
-        "took": "" if one.took is None else duration(one.took / 1_000_000),
-        "attempt": one.attempt,
-        "error": ": ".join(filter(None, [short(one.error), said])),
+        "index": index,
+        "task": task,
+        "status": status,
+        "took": took,
+        "attempt": attempt,
+        "error": error,
     }
 
 
