@@ -209,6 +209,7 @@ def test_a_cancelled_flow_keeps_the_result_whose_commit_was_under_way() -> None:
             await running
 
     asyncio.run(cancel())
+    assert app.state("t").status == "cancelled"
     assert app.resume("t").state["result"] == [1, 2, 3]
     assert called == [1, 2, 3]
 

@@ -7,6 +7,7 @@ import json
 import operator
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any, TypedDict
@@ -24,13 +25,14 @@ from milecastle import END, START, StateGraph
 from milecastle.app.threads.pruning import prune_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.values import UntypedCodec
-from milecastle.errors import Conflict, InvalidRequest, ResumeRefused
+from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, Unavailable
 from milecastle.integrations.langgraph import MilecastleSaver
 from milecastle.integrations.langgraph.naming import key_of
 from milecastle.integrations.langgraph.serde import StrictSerializer
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.sqlite import SqliteStore
 from tests.contract.langgraph_clauses import CLAUSES, Make, Secret, place, put, values_at
 from tests.every_store import POSTGRES, Stores
 
@@ -609,3 +611,75 @@ def test_object_of_langchain_in_json_is_not_constructed() -> None:
     }
     packed = json.dumps(body).encode()
     assert StrictSerializer().loads_typed(("json", packed)) == body
+
+
+def test_one_checkpoint_is_listed_in_each_namespace_that_has_it(saver: MilecastleSaver) -> None:
+    """Fails if a checkpoint of another namespace is listed, or one after ``before``."""
+    first = put(saver, place(), {"a": 1})
+    second = put(saver, first, {"a": 2}, 1)
+    inner = put(saver, place(namespace="inner"), {"a": 3}, 2)
+    ids = [one["configurable"]["checkpoint_id"] for one in (first, second, inner)]
+
+    def listed(id: str, **given: Any) -> list[Any]:
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_id": id}}
+        return [one.checkpoint["channel_values"]["a"] for one in saver.list(config, **given)]
+
+    assert [listed(id) for id in ids] == [[1], [2], [3]]
+    assert listed(ids[0], before=second) == [1]
+    assert listed(ids[1], before=second) == []
+    assert listed("none") == []
+
+
+def test_calls_that_cannot_be_done_are_refused(saver: MilecastleSaver) -> None:
+    """Fails if writes without a checkpoint are lost, or a copy is mixed with what is there."""
+    put(saver, place(), {"a": 1})
+    put(saver, place("other"), {"a": 2})
+    with pytest.raises(InvalidRequest, match="writes belong to a checkpoint"):
+        saver.put_writes(place(), [("a", 2)], "task")
+    with pytest.raises(InvalidRequest, match="'keep_latest' or 'delete'"):
+        saver.prune(["t"], strategy="keep_some")
+    with pytest.raises(InvalidRequest, match="thread 'other' exists: copy to a new one"):
+        saver.copy_thread("t", "other")
+    assert values_at(saver, place("other")) == {"a": 2}
+
+
+def test_store_that_was_given_is_not_closed_with_the_saver(tmp_path: Path) -> None:
+    """Fails if the saver closes a store that others use, or leaves its own open."""
+    with closing(SqliteStore(tmp_path / "given.db")) as given:
+        MilecastleSaver(given).close()
+        assert given.thread(ThreadKey("default", "t")) is None
+    own = MilecastleSaver(f"sqlite:///{tmp_path}/own.db")
+    own.close()
+    with pytest.raises(Unavailable, match="closed"):
+        own.get_tuple(place())
+
+
+def test_conflicts_without_end_are_raised(
+    saver: MilecastleSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a call returns as if it had stored something, or repeats forever."""
+    tried: list[Batch] = []
+
+    def refuse(batch: Batch) -> None:
+        tried.append(batch)
+        raise Conflict(tenant="default", thread="t", expected=1, head=2)
+
+    monkeypatch.setattr("milecastle.integrations.langgraph.saver._ATTEMPTS", 3)
+    monkeypatch.setattr(vars(saver)["_store"], "commit", refuse)
+    with pytest.raises(Conflict):
+        put(saver, place(), {"a": 1})
+    assert len(tried) == 3
+
+
+def test_what_is_remembered_of_threads_is_bounded(
+    saver: MilecastleSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if memory grows with the number of threads, or a thread needs what was known of it."""
+    for name in ("_MOST", "_MOST_EARLY"):
+        monkeypatch.setattr(f"milecastle.integrations.langgraph.performing.{name}", 2)
+    for name in "abcd":
+        saver.put_writes(place(name, checkpoint="early"), [("x", 1)], "task")
+        put(saver, place(name), {"a": name})
+    performer = vars(saver)["_performer"]
+    assert len(vars(performer)["_slots"]) == len(vars(performer)["_early"]) == 2
+    assert [values_at(saver, place(name)) for name in "abcd"] == [{"a": name} for name in "abcd"]

@@ -10,6 +10,7 @@ from milecastle import errors
 from milecastle.client.documents import ProblemAnswer, RunResult
 from milecastle.client.effects import HttpAnswer
 from milecastle.errors import (
+    ExecutionError,
     MilecastleError,
     RequestRefused,
     ResumeRefused,
@@ -57,6 +58,8 @@ def error_of(answer: HttpAnswer) -> MilecastleError:
     MilecastleError.__init__(error, detail)
     if isinstance(error, RunError):
         error.thread = error.run_id = None
+    if isinstance(error, ExecutionError):  # its text is made of these, too
+        error.cause, error.hint = Exception(), ""
     if isinstance(error, ResumeRefused):
         error.reasons = problem.reasons
     return error

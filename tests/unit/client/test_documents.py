@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from milecastle.client import documents as known
+from milecastle.client.effects import HttpAnswer
 from milecastle.client.event_reader import EventReader
+from milecastle.client.refusals import error_of
+from milecastle.errors import RequestRefused, ResumeRefused, RunError
 from milecastle.server.documents import InboxDocument, InboxLine
 from milecastle.server.problems import ProblemDocument
 from milecastle.views import documents as sent
@@ -58,3 +61,21 @@ def test_events_are_read_whatever_their_parts_are() -> None:
             for event in reader.read(text[place : place + size])
         ]
         assert [(one.type, one.id, one.update) for one in found] == [("emit", "4", "one\u2028two")]
+
+
+def test_refusal_has_its_class_and_the_attributes_of_it() -> None:
+    """Broken before: the text of an ``ExecutionError`` that came over HTTP was an error itself."""
+
+    def error(**problem: object) -> Exception:
+        return error_of(HttpAnswer(409, msgspec.json.encode(problem)))
+
+    refused = error(code="MC301", detail="it cannot", reasons=["node 'a' was removed"])
+    assert isinstance(refused, ResumeRefused)
+    assert refused.reasons == ("node 'a' was removed",)
+    failed = error(code="MC201", detail="it failed")
+    assert isinstance(failed, RunError)
+    assert (failed.thread, failed.run_id) == (None, None)
+    assert "it failed" in str(failed)
+    unknown = error_of(HttpAnswer(418, b"<html>"))
+    assert isinstance(unknown, RequestRefused)
+    assert "is it a Milecastle server?" in str(unknown)
