@@ -71,7 +71,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-agents
+proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-memory proof-agents
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -129,6 +129,10 @@ proof-messages:
     MILECASTLE_MESSAGE_KILLS=200 {{ long }} tests/process/test_message_kills.py -m slow
     MILECASTLE_ANSWER_RACES=1000 {{ long }} tests/process/test_answer_races.py -m slow
     MILECASTLE_CALLER_KILLS=200 {{ long }} tests/process/test_caller_kills.py -m slow
+
+# a run is killed while it writes long-term memory, on SQLite and PostgreSQL
+proof-memory:
+    {{ long }} tests/process/test_memory_kills.py -m slow
 
 # random scripts of models are crashed everywhere, agents are killed in their tools, histories are read by providers' rules
 proof-agents:
