@@ -250,6 +250,7 @@ def scripted(messages: list[Message], tools: list[Message]) -> Message:
     time.sleep(0.6)
     results = [one for one in messages if one["role"] == "tool"]
     asked = [one for one in messages if one["role"] == "user"]
+    calls: list[tuple[str, Message]]
     used = {"input": 100 + 20 * len(messages), "output": 15}
     if not results:
         calls = [("find_order", {"order": "20377"}), ("policy", {"topic": "damaged on arrival"})]

@@ -137,7 +137,7 @@ def _firings(store: Store, tenant: str, schedule: Schedule, now: int) -> list[Fi
 
 
 def _past(schedule: Schedule, now: int) -> list[int]:
-    windows = _WINDOWS
+    windows: tuple[int, ...] = _WINDOWS
     if isinstance(schedule.when, timedelta):
         windows = (_FIRINGS * (schedule.when // timedelta(microseconds=1)),)
     for window in windows:
