@@ -451,7 +451,11 @@ def changed(store: MemoryStore, state: type[Any], *names: str) -> App[Any]:
     ("state", "names", "says"),
     [
         (Old, ("a", "c"), "node 'b' would run next but was removed"),
-        (Old, ("a", "bee", "c"), "node 'b' would run next but was removed (renamed to 'bee'?)"),
+        (
+            Old,
+            ("a", "bee", "c"),
+            "removed (renamed to 'bee'? then declare renamed_from='b')",
+        ),
         (Removed, ("a", "b", "c"), "state key 'log' was removed"),
         (Renamed, ("a", "b", "c"), "state key 'n' was removed (renamed to 'number'?)"),
         (Retyped, ("a", "b", "c"), "state key 'n' was int and is now str"),

@@ -191,9 +191,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         for name in pending:
             if name in self.renamed_nodes:
                 guess = self.renamed_nodes[name]
-                reasons.append(
-                    f"node '{name}' would run next but was removed (renamed to '{guess}'?)"
-                )
+                remedy = f"renamed to '{guess}'? then declare renamed_from='{name}'"
+                reasons.append(f"node '{name}' would run next but was removed ({remedy})")
             elif name in self.removed_nodes:
                 reasons.append(f"node '{name}' would run next but was removed")
             elif name in self.functions:

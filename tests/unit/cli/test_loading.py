@@ -149,7 +149,8 @@ def test_threads_that_would_not_resume_are_listed_with_the_reasons(desk: Desk) -
     desk.write("demo.py", DEMO.replace('"write"', '"compose"').replace("def write", "def compose"))
     text = desk.out("check", "demo:app", "--threads", code=5)
     assert "waits: would not resume (interrupted, next write)" in text
-    assert "  node 'write' would run next but was removed (renamed to 'compose'?)" in text
+    removed = "renamed to 'compose'? then declare renamed_from='write'"
+    assert f"  node 'write' would run next but was removed ({removed})" in text
     assert "1 unfinished thread, 1 would not resume" in text
     document = desk.document("check", "demo:app", "--threads", code=5)
     assert [(fit.thread, fit.fits) for fit in document.threads] == [("waits", False)]

@@ -150,7 +150,7 @@ def test_a_node_that_would_run_next_and_is_gone_is_refused() -> None:
     assert refused(CHAIN, new, "b") == ["node 'b' would run next but was removed"]
     renamed = manifest("^axcd$")
     assert refused(CHAIN, renamed, "b") == [
-        "node 'b' would run next but was removed (renamed to 'x'?)"
+        "node 'b' would run next but was removed (renamed to 'x'? then declare renamed_from='b')"
     ]
 
 
