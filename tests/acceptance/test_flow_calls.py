@@ -367,10 +367,10 @@ def test_calls_without_what_they_need_are_refused() -> None:
     refused(lambda: first(), match="first() needs at least one part")
     refused(lambda: spawn("any", {}, on_cancel="keep"), match="on_cancel= takes")  # type: ignore[arg-type]
     with pytest.raises(ExecutionError) as failed:
-        flow(lambda: aquick(1), name="f").compile().invoke({})
+        flow(name="f")(lambda: aquick(1)).compile().invoke({})
     assert "a flow that calls an async step is async, too" in str(failed.value.cause)
     with pytest.raises(ExecutionError, match="messages need a store that has mailboxes"):
-        flow(lambda: receive("go"), name="f").compile().invoke({})
+        flow(name="f")(lambda: receive("go")).compile().invoke({})
 
 
 def test_an_async_call_awaited_in_a_step_is_refused() -> None:

@@ -55,8 +55,6 @@ def _replay_flow(runner: Runner[Any], threads: Threads, key: ThreadKey) -> Repla
     open_entries = (entry for entry in history if entry.next)
     at = next(open_entries, history[-1])
     position = head if at.seq == head.seq else threads.existing(key, at.seq)[0]
-    if position.entry is None or not position.next:
-        return Replay(thread=key.thread, run_id=at.run_id, verdict="same", calls=0)
     calls = len({record[0] for record in position.reserved.get(CALLS, ())})
 
     def report(verdict: ReplayVerdict, detail: str = "") -> Replay:

@@ -117,12 +117,17 @@ def _update(update: Any, renames: Renames) -> Any:
 
 
 def _goto(targets: list[Any], renames: Renames) -> list[Any]:
-    return [
-        renames.nodes.get(target, target)
-        if target is None or isinstance(target, str)
-        else [renames.nodes.get(target[0], target[0]), _update(target[1], renames)]
-        for target in targets
-    ]
+    return [_target(target, renames) for target in targets]
+
+
+def _target(target: Any, renames: Renames) -> Any:
+    """A renamed target; ``None``, for a node's edges, stays."""
+    if target is None:
+        return None
+    if isinstance(target, str):
+        return renames.nodes.get(target, target)
+    node, update = target
+    return [renames.nodes.get(node, node), _update(update, renames)]
 
 
 def _outcome(row: str, kept: dict[str, Any], renames: Renames) -> dict[str, Any]:

@@ -193,20 +193,21 @@ def test_a_thread_that_asks_failed_is_held_or_has_ended(app: App[State]) -> None
 
 def test_a_thread_that_its_caller_runs_or_has_left(store: Store) -> None:
     """Fails if a crashed caller's run is said to run: nobody would resume it."""
+    apps: list[App[State]] = []
     found: list[dict[str, str]] = []
 
     def look(state: State) -> dict[str, Any]:
-        found.append(_why(app))
+        found.append(_why(apps[0]))
         return {}
 
     graph = StateGraph(State, name="work")
     graph.add_node("look", look)
     graph.add_edges(START, "look", END)
-    app = graph.compile(store=store)
-    app.invoke({"n": 1}, "t")
+    apps.append(graph.compile(store=store))
+    apps[0].invoke({"n": 1}, "t")
     assert found == [{"running": "it runs in the process that called it"}]
     Writer(a_key("left", tenant="default")).begin(store)
-    assert "its process does not run it" in _why(app, "left")["lost"]
+    assert "its process does not run it" in _why(apps[0], "left")["lost"]
 
 
 def test_a_thread_that_was_cancelled_even_if_an_input_waits(app: App[State]) -> None:

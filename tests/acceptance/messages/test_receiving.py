@@ -854,3 +854,48 @@ def test_a_sleep_that_is_no_time_from_now_is_refused(duration: Any) -> None:
     with pytest.raises(ExecutionError) as raised:
         line(MemoryStore(), node).invoke(start(), "t")
     assert isinstance(raised.value.cause, InvalidRequest)
+
+
+class _Got(TypedDict, total=False):
+    got: Any
+
+
+def test_an_async_node_that_receives_nothing_in_time_gets_its_default() -> None:
+    """Fails if only ``receive`` looks at its deadline: ``areceive`` would wait again."""
+
+    async def wait(state: _Got, ctx: Context) -> _Got:
+        return {"got": await ctx.areceive("go", timeout=0.01, default="late")}
+
+    graph = StateGraph(_Got, name="waits")
+    graph.add_node("wait", wait)
+    graph.add_edges(START, "wait", END)
+    app = graph.compile(store=MemoryStore())
+    assert app.invoke({}, "t").status == "sleeping"
+    threading.Event().wait(0.02)
+    assert app.resume("t").state == {"got": "late"}
+
+
+def test_a_receive_without_a_topic_is_refused() -> None:
+    """Fails if it waits for a message that nobody can send."""
+
+    def wait(state: _Got, ctx: Context) -> _Got:
+        return {"got": ctx.receive(())}
+
+    graph = StateGraph(_Got, name="waits")
+    graph.add_node("wait", wait)
+    graph.add_edges(START, "wait", END)
+    with pytest.raises(ExecutionError, match=r"receive\(\) needs a topic"):
+        graph.compile(store=MemoryStore()).invoke({}, "t")
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_a_message_to_no_thread_is_refused_with_what_to_do(is_encrypted: bool) -> None:
+    """Fails if a thread without a key is an error of encryption, or a typo makes a thread."""
+    keyring = Keyring({"k": b"k" * 32}, store=MemoryStore()) if is_encrypted else None
+    graph = StateGraph(_Got, name="waits")
+    graph.add_node("wait", lambda state, ctx: {"got": ctx.receive("go")})
+    graph.add_edges(START, "wait", END)
+    app = graph.compile(store=MemoryStore(), encryption=keyring)
+    with pytest.raises(InvalidRequest, match="thread 'typo' does not exist"):
+        app.send("typo", 1, "go")
+    assert not app.store.threads("default")
