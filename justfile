@@ -134,11 +134,12 @@ proof-messages:
 proof-memory:
     {{ long }} tests/process/test_memory_kills.py -m slow
 
-# random scripts of models are crashed everywhere, agents are killed in their tools, histories are read by providers' rules
+# random scripts of models are crashed everywhere, agents are killed in their tools, servers in every state of their tasks, histories are read by providers' rules
 proof-agents:
     MILECASTLE_AGENT_SCRIPTS=1000 {{ long }} tests/recovery/test_crash_everywhere_with_agents.py -m slow
     MILECASTLE_AGENT_HISTORIES=10000 {{ long }} tests/unit/agents/test_histories.py -m slow
     MILECASTLE_AGENT_KILLS=200 {{ long }} tests/process/test_tool_kills.py -m slow
+    MILECASTLE_MCP_ROUNDS=20 {{ long }} tests/process/test_mcp_kills.py -m slow
 
 # random histories of public calls and faults, judged by the model of the public interface
 proof-model:

@@ -51,7 +51,7 @@ def statuses(server: McpServer, wanted: str) -> dict[str, str]:
 def test_call_of_a_client_without_tasks_is_cancelled_when_it_leaves(
     tmp_path: Path, notes: Path
 ) -> None:
-    """Seen to fail when the run went on until its end."""
+    """Fails if the run goes on until its end."""
 
     async def leave(server: McpServer) -> None:
         async with server.client() as caller:
@@ -129,7 +129,7 @@ def test_client_of_an_older_revision_does_not_cancel_by_leaving(
 def test_call_on_standard_output_is_cancelled_by_a_notification(
     tmp_path: Path, notes: Path
 ) -> None:
-    """Seen to fail when the run went on."""
+    """Fails if the run goes on."""
     arguments = ["-m", "milecastle", "mcp", GRAPHS, "--store", f"sqlite:///{tmp_path}/runs.db"]
     place = StdioServerParameters(
         command=sys.executable, args=arguments, cwd=ROOT, env={**os.environ}
@@ -154,7 +154,7 @@ def test_call_on_standard_output_is_cancelled_by_a_notification(
 
 
 def test_call_may_be_cancelled_before_its_task_has_an_id(tmp_path: Path, notes: Path) -> None:
-    """Nobody would have the id of that task. Seen to fail when the run went on."""
+    """Nobody would have the id of that task. Fails if the run goes on."""
 
     async def leave(server: McpServer) -> None:
         polling = Polling(lambda params: {"action": "cancel"})

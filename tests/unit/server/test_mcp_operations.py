@@ -152,7 +152,7 @@ async def crawled(server: Any) -> dict[str, str]:
 
 
 def test_no_value_passes_the_hook(tmp_path: Path) -> None:
-    """A secret in state, question, answer, message and error. Seen to fail without the hook."""
+    """A secret in state, question, answer, message and error; without a hook it is there."""
 
     async def test() -> None:
         app = filled(story(SqliteStore(tmp_path / "open.db")))
@@ -170,7 +170,7 @@ def test_no_value_passes_the_hook(tmp_path: Path) -> None:
 
 
 def test_hook_that_raises_shows_nothing() -> None:
-    """Seen to fail with the text of the exception."""
+    """Fails if the text of any exception is passed on."""
 
     def fails(place: str, value: Any) -> Any:
         raise KeyError(json.dumps(value))
@@ -235,7 +235,7 @@ def test_writing_needs_the_scope_admin() -> None:
 
 
 def test_results_are_bounded_and_pages_lose_nothing() -> None:
-    """Seen to fail when a result was cut in the middle of its JSON."""
+    """Fails if a result is cut in the middle of its JSON, or a page where its lines were."""
 
     async def test() -> None:
         app = story(MemoryStore())
@@ -287,7 +287,7 @@ def test_differences_beyond_the_bound_are_counted() -> None:
 
 
 def test_graphs_served_as_tools_hide_values_too(tmp_path: Path) -> None:
-    """A secret in schema, question, answer, refusal and result. Seen to fail without the hook."""
+    """A secret in schema, question, answer, refusal and result; without a hook it is there."""
 
     async def test() -> None:
         texts = list[str]()
