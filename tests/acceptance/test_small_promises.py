@@ -100,6 +100,7 @@ def test_a_failure_without_a_node_omits_it() -> None:
         attempt=1,
         time="2026-01-01T00:00:00.000000Z",
         format=1,
+        kind="files",
         tenant="default",
         thread="t",
     )

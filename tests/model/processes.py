@@ -287,7 +287,7 @@ class _Course:
             "concurrency": 20,
             "poll": 0.1,
             "heartbeat": 0.3,
-            "silent": SILENT,
+            "silent_after": SILENT,
             "grace": 1.0,
             "losses": 50,
         }

@@ -107,7 +107,7 @@ def test_with_checks_that_say_nothing_a_flipped_bit_would_be_believed(
         flipped = bytearray(data)
         flipped[place] ^= 1
         path.write_bytes(flipped)
-        with suppress(Corrupted, CodecError):
+        with suppress(Corrupted, CodecError, ValueError):
             if read_log(tmp_path, key) != whole:
                 believed.append(place)
     assert believed

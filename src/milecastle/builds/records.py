@@ -125,7 +125,7 @@ class RunFile(RunShape, kw_only=True):
     """
 
     format: int
-    kind: RunKind = "files"
+    kind: RunKind
     tenant: str
     thread: str
 
@@ -136,7 +136,7 @@ class FailureFile(FailureShape, kw_only=True, omit_defaults=True):
 
     node: str | None = None
     format: int
-    kind: RunKind = "files"
+    kind: RunKind
     tenant: str
     thread: str
 

@@ -30,7 +30,7 @@ from tests.acceptance.fleet.working import QUICK, Trip, line, note, serving, sta
         {"losses": 0},
         {"poll": 0.0},
         {"heartbeat": 0.0},
-        {"heartbeat": 5.0, "silent": 5.0},
+        {"heartbeat": 5.0, "silent_after": 5.0},
         {"grace": -1.0},
     ],
 )
