@@ -81,3 +81,19 @@ def test_dev_serves_on_this_machine(
 
 def test_dev_needs_an_app(desk: Desk) -> None:
     assert "no app given" in desk.call("dev", "--no-browser", code=2).stderr
+
+
+def test_mcp_serves_until_its_client_has_gone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if the document is printed while the client reads the protocol on the same output."""
+    pytest.importorskip("mcp")
+    served: list[str] = []
+
+    async def serve(server: Any) -> None:
+        served.append(server.name)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("milecastle.server.mcp.serving.serve_stdio", serve)
+    assert desk.json(ServeDocument, "mcp", "demo:app").url == "stdio:"
+    assert not desk.out("mcp", "demo:app")
+    assert len(served) == 2
+    assert "--write belongs to --ops" in desk.err("mcp", "demo:app", "--write", code=2)
