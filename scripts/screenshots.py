@@ -116,7 +116,7 @@ def fill(client: httpx.Client) -> None:
     rests("order-20402", "interrupted")
     call("order-20402/fork", at=4)
     call("order-20402/update", update={"risk": 0.12, "log": ["checked by ada"]})
-    call("order-20402/resume")
+    call("order-20402/retry")
     rests("order-20402", "interrupted")
     call("order-20402/fork", at=5, as_thread="order-20402-b")
     for name in ("order-20418", "support-8841"):
