@@ -295,7 +295,7 @@ EXPORTED: dict[str, list[str]] = {
     "milecastle.agents.mcp": ["mcp_tools"],
     "milecastle.agents.openai": ["chat"],
     "milecastle.agents.pydantic_ai": ["chat"],
-    "milecastle.integrations.langgraph": ["MilecastleSaver"],
+    "milecastle.integrations.langgraph": ["MilecastleSaver", "MilecastleStore"],
     "milecastle.server": ["Identity", "Mountable", "Oidc", "asgi", "problem_for"],
     "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
     "milecastle.integrations.pydantic_ai": ["MilecastleDurability"],

@@ -130,7 +130,7 @@ class TenantMemory:
             subject=subject,
             words=words_of(" ".join(_texts(value, words))) if words else (),
             vectors=vectors,
-            model=self._model if vectors else "",
+            model=self.model if vectors else "",
             ttl=ttl_of(ttl),
             if_version=if_version,
         )
@@ -210,8 +210,18 @@ class TenantMemory:
             found = self._near(prefix, near, pending)
         else:
             found = self._candidates(prefix, pending)
-        hits = (MemoryHit(self._opened(item), score) for score, item in found)
+        hits = self._hits(found)
         return list(islice((hit for hit in hits if _fits(hit.item.value, wanted)), _checked(limit)))
+
+    def each(
+        self, under: Sequence[str] = (), *, near: Sequence[float] | None = None
+    ) -> Iterator[MemoryHit]:
+        """All items under these labels, read as they are taken: in order, or by nearness."""
+        prefix = path_of(under, least=0)
+        return self._hits(self._candidates(prefix) if near is None else self._near(prefix, near))
+
+    def _hits(self, found: Iterable[_Scored]) -> Iterator[MemoryHit]:
+        return (MemoryHit(self._opened(item), score) for score, item in found)
 
     # ---- in the order of an answer
 
@@ -281,10 +291,10 @@ class TenantMemory:
             seen, size = size, 4 * size
 
     def _near(
-        self, prefix: bytes, near: str | Sequence[float], pending: Sequence[MemoryWrite]
+        self, prefix: bytes, near: str | Sequence[float], pending: Sequence[MemoryWrite] = ()
     ) -> Iterator[_Scored]:
-        query = self._vectors([near]) if isinstance(near, str) else _packed([near])
-        model = self._model if isinstance(near, str) else self._model_of(len(near))
+        query = self._vectors([near]) if isinstance(near, str) else packed_vectors([near])
+        model = self.model if isinstance(near, str) else self._model_of(len(near))
         items = [item for _, item in self._candidates(prefix, pending) if item.model == model]
         yield from sorted(zip(_cosines(query, items), items, strict=True), key=_rank)
 
@@ -353,7 +363,8 @@ class TenantMemory:
         return own_key(self.tenant, "memory", subject)
 
     @property
-    def _model(self) -> str:
+    def model(self) -> str:
+        """The model and dimensions of the vectors that are compared."""
         return self._model_of(self._settings.dims)
 
     def _model_of(self, dims: int) -> str:
@@ -370,7 +381,7 @@ class TenantMemory:
             raise InvalidRequest(
                 f"embed= returned something else than {len(texts)} vectors of {dims} numbers"
             )
-        return _packed(found)
+        return packed_vectors(found)
 
 
 def _async_version(
@@ -540,7 +551,7 @@ def _texts(value: Any, fields: TextFields) -> list[str]:
     return [text for text in found if text is not None]
 
 
-def _packed(vectors: Iterable[Sequence[float]]) -> bytes:
+def packed_vectors(vectors: Iterable[Sequence[float]]) -> bytes:
     try:
         return b"".join(array("f", vector).tobytes() for vector in vectors)
     except (TypeError, OverflowError):
@@ -606,10 +617,13 @@ def _fits(value: Any, where: Mapping[str, Any]) -> bool:
 def _agrees(found: Any, wanted: Any) -> bool:
     if not isinstance(wanted, Mapping):
         return is_equal(found, wanted)
-    return all(
-        _kind(found) == _kind(one) in ("number", "text") and _ORDERS[name](found, one)
-        for name, one in wanted.items()
-    )
+    return all(is_ordered(found, name, one) for name, one in wanted.items())
+
+
+def is_ordered(found: Any, operator: str, other: Any) -> bool:
+    """Compare two numbers, or two texts; others have no order."""
+    is_alike = _kind(found) == _kind(other) in ("number", "text")
+    return is_alike and _ORDERS[operator](found, other)
 
 
 def is_equal(one: Any, other: Any) -> bool:
