@@ -387,7 +387,7 @@ async def _resolve_while_working(api: Api, app: App[Any], body: dict[str, Any]) 
     transport = httpx.ASGITransport(app=api.application)
     async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
         asked = asyncio.ensure_future(client.post("/agui", json=body, headers=headers))
-        while app.state("t").status == "interrupted":  # noqa: ASYNC110 - no event tells
+        while app.state("t").status == "interrupted" and not asked.done():  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0.01)
         await Worker([app], QUICK).run_until_idle()
         assert "RUN_FINISHED" in (await asked).text
