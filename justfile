@@ -81,7 +81,7 @@ proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messag
     {{ python }} -m benchmarks incremental --json
     {{ python }} -m benchmarks fanout --json
     {{ python }} -m benchmarks compute --json
-    {{ python }} -m benchmarks memory --json
+    {{ python }} -m benchmarks held --json
     {{ python }} -m benchmarks messages --json
     {{ python }} -m benchmarks agents --json
     {{ python }} -m benchmarks server --json

@@ -19,6 +19,7 @@ from benchmarks import (
     growth,
     import_time,
     incremental,
+    long_term_memory,
     memory_growth,
     messages,
     saver,
@@ -58,7 +59,8 @@ VERBS: dict[str, tuple[Callable[..., Report], str]] = {
     "telemetry": (telemetry.measure, "what the OpenTelemetry observer adds to a step"),
     "saver": (saver.measure, "the LangGraph saver beside LangGraph's own"),
     "scale": (scale.measure, "calls beside ten million checkpoints; 1, 2 and 4 databases"),
-    "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
+    "memory": (long_term_memory.measure, "remembering beside a step, SELECT and LangGraph's store"),
+    "held": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 
 

@@ -96,7 +96,9 @@ class PostgresMemory:
 def _item(row: Row) -> StoredItem:
     path, key, subject, value, words, *rest = row
     more = dict(zip(StoredItem.__struct_fields__[5:], rest, strict=True))
-    return StoredItem(path=path, key=key, subject=subject, value=value, words=tuple(words), **more)
+    return StoredItem(
+        path=path, key=key, subject=subject, value=value, words=tuple(words.split()), **more
+    )
 
 
 def _count(limit: int) -> int:
