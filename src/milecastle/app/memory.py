@@ -18,7 +18,7 @@ from functools import partial, wraps
 from importlib.util import find_spec
 from itertools import islice
 from math import sqrt
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -376,7 +376,7 @@ class TenantMemory:
             raise InvalidRequest(
                 "vectors need a function: compile(memory=Memory(embed=function, dims=1536))"
             )
-        found = embed([*texts]) if texts else []
+        found: Sequence[Sequence[float]] = embed([*texts]) if texts else []
         if len(found) != len(texts) or any(len(vector) != dims for vector in found):
             raise InvalidRequest(
                 f"embed= returned something else than {len(texts)} vectors of {dims} numbers"
@@ -542,10 +542,11 @@ def _texts(value: Any, fields: TextFields) -> list[str]:
         return [value]
     if not isinstance(value, Mapping):
         raise InvalidRequest("words= and embed= need a text, or a mapping with texts")
+    channels = cast("Mapping[str, Any]", value)
     if fields is True:
-        return [text for text in value.values() if isinstance(text, str)]
+        return [text for text in channels.values() if isinstance(text, str)]
     names = [fields] if isinstance(fields, str) else fields or []
-    found = [value.get(name) for name in names]
+    found = [channels.get(name) for name in names]
     if not all(isinstance(text, str | None) for text in found):
         raise InvalidRequest("words= and embed= name fields that are text")
     return [text for text in found if text is not None]
@@ -617,7 +618,8 @@ def _fits(value: Any, where: Mapping[str, Any]) -> bool:
 def _agrees(found: Any, wanted: Any) -> bool:
     if not isinstance(wanted, Mapping):
         return is_equal(found, wanted)
-    return all(is_ordered(found, name, one) for name, one in wanted.items())
+    orders = cast("Mapping[str, Any]", wanted)
+    return all(is_ordered(found, name, one) for name, one in orders.items())
 
 
 def is_ordered(found: Any, operator: str, other: Any) -> bool:
@@ -631,7 +633,8 @@ def is_equal(one: Any, other: Any) -> bool:
     if _kind(one) != _kind(other):
         return False
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(is_equal, one, other))
+        items, others = cast("Sequence[Any]", one), cast("Sequence[Any]", other)
+        return len(items) == len(others) and all(map(is_equal, items, others))
     return bool(one == other)
 
 

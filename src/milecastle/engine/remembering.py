@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -143,8 +143,8 @@ def packed(writes: Writes) -> list[list[Any]]:
 
 def unpacked(kept: Sequence[Sequence[Any]]) -> Writes:
     names = MemoryWrite.__struct_fields__
-    each = (dict(zip(names, one, strict=True)) for one in kept)
-    return tuple(MemoryWrite(**{**one, "words": tuple(one["words"])}) for one in each)
+    each: Iterator[dict[str, Any]] = (dict(zip(names, one, strict=True)) for one in kept)
+    return tuple(MemoryWrite(**(one | {"words": tuple(one["words"])})) for one in each)
 
 
 class Asks(Protocol):

@@ -22,7 +22,6 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
-from milecastle.model.memory import MemoryWrite
 from milecastle.model.message import Message
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
@@ -31,16 +30,16 @@ from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch
 from milecastle.ports.task import MISSING, NewChild
 
-_WRITES: Final[Mapping[str, Callable[..., MemoryWrite]]] = {
-    "prepare": lambda items, **how: items.prepare(**how),
-    "removal": lambda items, **how: items.removal(**how),
-}
-_READS: Final[Mapping[str, Callable[..., Any]]] = {
-    "get": lambda items, **how: items.get(**how),
-    "list": lambda items, **how: items.list(**how),
-    "namespaces": lambda items, **how: items.namespaces(**how),
-    "search": lambda items, **how: items.search(**how),
-}
+_WRITES: Final = ("prepare", "removal")
+_READS: Final = ("get", "list", "namespaces", "search")
+
+
+def _method(items: TaskItems, name: str, known: Sequence[str]) -> Callable[..., Any]:
+    """A method of the items: the name may come from another process."""
+    if name not in known:
+        raise InvalidRequest(f"long-term memory has no {name!r}")
+    method: Callable[..., Any] = getattr(items, name)
+    return method
 
 
 class RunTaskPort:
@@ -232,21 +231,23 @@ class RunTaskPort:
 
     def remember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
         services, items, remembered = self._memory(task)
-        prepare = partial(_WRITES[write], items, **how)
+        prepare = partial(_method(items, write, _WRITES), **how)
         remembered.add(task, services.call(prepare) if items.waits else prepare())
 
     async def aremember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
         services, items, remembered = self._memory(task)
-        prepare = partial(_WRITES[write], items, **how)
+        prepare = partial(_method(items, write, _WRITES), **how)
         remembered.add(task, await services.acall(prepare) if items.waits else prepare())
 
     def recall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
         services, items, remembered = self._memory(task)
-        return services.call(partial(_READS[read], items, **how, pending=remembered.of(task)))
+        method = _method(items, read, _READS)
+        return services.call(partial(method, **how, pending=remembered.of(task)))
 
     async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
         services, items, remembered = self._memory(task)
-        asked = partial(_READS[read], items, **how, pending=remembered.of(task))
+        method = _method(items, read, _READS)
+        asked = partial(method, **how, pending=remembered.of(task))
         return await services.acall(asked)
 
     def _memory(self, task: RunTask) -> tuple[Services, TaskItems, Remembered]:

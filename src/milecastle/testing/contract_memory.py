@@ -56,7 +56,8 @@ def items_of(store: Store) -> MemoryItems:
 
 
 def a_write(key: str = "tea", value: bytes | None = b"likes tea", **changes: Any) -> MemoryWrite:
-    return MemoryWrite(**{"path": PATH, "key": key, "value": value, **changes})
+    given: dict[str, Any] = {"path": PATH, "key": key, "value": value, **changes}
+    return MemoryWrite(**given)
 
 
 def put(store: Store, key: str = "tea", tenant: str = TENANT, **changes: Any) -> None:

@@ -14,7 +14,7 @@ from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.threads.children import is_child
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord
-from milecastle.model.step_times import DONE, StepTimes
+from milecastle.model.step_times import DONE, NodeTime, StepTimes
 from milecastle.ports.store import Store
 from milecastle.views.documents import Document
 from milecastle.views.step_times import nodes_of_times, read_times
@@ -162,7 +162,7 @@ def _attempts(
 
 def _timed(names: Mapping[int, str], times: StepTimes) -> Iterator[_Attempts]:
     """A step's attempts. If they are too many to be listed, those that failed are measured, too."""
-    many = times.many.nodes if times.many else ()
+    many: list[NodeTime] = [*times.many.nodes] if times.many else []
     counted = {one.node for one in many}
     if times.many is not None:
         name, width = names.get(many[0].node, ""), times.many.width * times.unit

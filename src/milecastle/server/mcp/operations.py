@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-import msgspec.structs
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.server import MCPServer
 from mcp_types import ToolAnnotations
@@ -235,8 +234,10 @@ def _bounded(found: dict[str, Any]) -> str:
 
     The next page of a list begins behind its last line; lines of other lists are counted.
     """
-    whole = {name: value for name, value in found.items() if isinstance(value, list)}
-    kept = found | {name: lines[:_LINES] for name, lines in whole.items()}
+    whole: dict[str, list[Any]] = {
+        name: value for name, value in found.items() if isinstance(value, list)
+    }
+    kept: dict[str, Any] = found | {name: lines[:_LINES] for name, lines in whole.items()}
     while True:
         cut = {name: len(lines) - len(kept[name]) for name, lines in whole.items()}
         for name in cut.keys() & _PAGES:
@@ -247,7 +248,8 @@ def _bounded(found: dict[str, Any]) -> str:
         if len(text.encode()) <= _BYTES:
             return text
         largest = max(kept, key=lambda name: len(as_json(PlainValue(kept[name]))))
-        value, mark = kept[largest], {OMITTED: {"get": _WHOLE}}
+        value: Any = kept[largest]
+        mark = {OMITTED: {"get": _WHOLE}}
         if largest not in whole:
             kept[largest] = mark
         elif len(value) > 1:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from secrets import token_urlsafe
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from milecastle.app.application import App
 from milecastle.app.results import Snapshot
@@ -141,7 +141,7 @@ class Tasks:
 
     def _form(self, asked: Interrupt) -> QuestionForm:
         schema = after_hook("answer", asked.answer, self._service.redact)
-        return form_of(schema if isinstance(schema, dict) else None)
+        return form_of(cast("dict[str, Any]", schema) if isinstance(schema, dict) else None)
 
     def _request(self, asked: Interrupt, page: str | None) -> dict[str, Any]:
         (line,) = question_lines([asked])

@@ -98,6 +98,7 @@ class GraphTools:
             responses = plain_responses(getattr(params, "input_responses", None) or {})
             await self._off_loop(self._tasks.answer, caller, id, responses)
             return await self._unless_left(ctx, caller, id, self._waited(ctx, caller, id))
+        started: Any = None
         with CancelScope(shield=True):  # what is started has an id, and can be cancelled
             started = await self._off_loop(self._start, caller, params.name, params.arguments or {})
         if isinstance(started, dict):
@@ -285,5 +286,7 @@ def _tool(app: App[Any], redact: Redact | None) -> Tool:
     return Tool(
         name=graph.name,
         description=described or f"Run the graph {graph.name}.",
-        input_schema=schema if isinstance(schema, dict) else {"type": "object"},
+        input_schema=cast("dict[str, Any]", schema)
+        if isinstance(schema, dict)
+        else {"type": "object"},
     )

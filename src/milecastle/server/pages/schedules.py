@@ -17,7 +17,6 @@ from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.schedules import Schedules
 from milecastle.graph.schedules import Schedule
-from milecastle.model.run import RunStatus
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.server.documents import HttpDocument
@@ -37,7 +36,7 @@ _TICKS: Final = 72
 
 _FIRINGS: Final = 20
 _WINDOWS: Final = (_HOUR, _DAY, 31 * _DAY, 366 * _DAY)
-_LOOKS: Final[Mapping[RunStatus, str]] = {
+_LOOKS: Final[Mapping[str, str]] = {
     "completed": "work",
     "failed": "bad",
     "running": "run",

@@ -215,7 +215,7 @@ def fan_outs(read: Reading) -> list[tuple[Entry, str, int]]:
         for node, count in items_of_times(entry, times).items()
         if count > 1
     ]
-    waiting = read.decoded.tasks if read.decoded else {}
+    waiting: Mapping[str, int] = read.decoded.tasks if read.decoded else {}
     return found + [(read.entry, node, count) for node, count in waiting.items() if count > 1]
 
 
