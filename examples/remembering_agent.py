@@ -6,22 +6,22 @@ process that is killed in between neither loses a fact nor counts a call twice.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from milecastle import END, START, Context, StateGraph
 
 
-class Call(TypedDict, total=False):
+class Call(TypedDict):
     customer: str
     message: str
-    reply: str
+    reply: NotRequired[str]
 
 
 graph = StateGraph(Call)
 
 
 @graph.node
-def learn(state: Call, ctx: Context) -> Call:
+def learn(state: Call, ctx: Context) -> dict[str, Any]:
     """Note what the customer tells, and that there was a call."""
     about, memory = ("customers", state["customer"]), ctx.memory
     calls = memory.get(about, "calls")
@@ -33,7 +33,7 @@ def learn(state: Call, ctx: Context) -> Call:
 
 
 @graph.node
-def answer(state: Call, ctx: Context) -> Call:
+def answer(state: Call, ctx: Context) -> dict[str, Any]:
     """Answer from what is known about this customer, and about no other."""
     about = ("customers", state["customer"])
     calls = ctx.memory.get(about, "calls")

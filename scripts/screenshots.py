@@ -87,7 +87,7 @@ def fill(client: httpx.Client) -> None:
     def status(thread: str) -> str:
         return str(client.get(f"/v1/threads/{thread}").json()["status"])
 
-    rows = {"pause": 0.0, "bad": [], "done": []}
+    rows: dict[str, Any] = {"pause": 0.0, "bad": [], "done": []}
     run("order-20418", "orders", order("Kestrel Books", 12, 2, "retries"), "express", "kestrel")
     run("order-20407", "orders", order("Osprey Tea", 3, 1, "price"), "express")
     for number, customer in enumerate(("Heron & Sons", "Wren Optics", "Finch Tools", "Teal Ltd")):

@@ -312,7 +312,9 @@ parcels: StateGraph[Parcels] = StateGraph(Parcels, name="parcels")
 @parcels.node
 def send(state: Parcels, ctx: Context) -> dict[str, Any]:
     """Start a child for each hall, and wait for all."""
-    given = [{"order": f"{state['customer']} {hall}", "log": []} for hall in state["halls"]]
+    given: list[dict[str, Any]] = [
+        {"order": f"{state['customer']} {hall}", "log": []} for hall in state["halls"]
+    ]
     children = [ctx.spawn("payments", one) for one in given]
     ended = [ctx.join(child) for child in children]
     return {"sent": [one.status for one in ended]}

@@ -159,6 +159,18 @@ class FarPort:
     def files(self, task: RunTask) -> PlacedFiles:
         raise AssertionError("files need an object storage on the far side")
 
+    def remember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
+        self._near.remember(self._task(task), write, how)
+
+    async def aremember(self, task: RunTask, write: str, how: Mapping[str, Any]) -> None:
+        await self._near.aremember(self._task(task), write, how)
+
+    def recall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
+        return self._near.recall(self._task(task), read, how)
+
+    async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
+        return await self._near.arecall(self._task(task), read, how)
+
     def receive(self, task: RunTask, topics: Sequence[str]) -> Message | None:
         return self._near.receive(self._task(task), topics)
 

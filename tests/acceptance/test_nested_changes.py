@@ -9,7 +9,6 @@ from types import GenericAlias
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
-import msgspec.structs
 import pytest
 
 from milecastle import (

@@ -347,7 +347,10 @@ def test_model_calls_and_tools_of_an_agent_have_the_names_of_genai(is_async: boo
     def model(messages: list[Any]) -> dict[str, Any]:
         usage = {"input": 90, "output": 5, "cache_read": 40, "model": 1, "operation": 2}
         found: dict[str, Any] = {"model": "gpt-5", "usage": usage, "content": "done"}
-        calls = [{"name": "look", "args": {"title": SECRET}}, {"name": "fails", "args": {}}]
+        calls: list[dict[str, Any]] = [
+            {"name": "look", "args": {"title": SECRET}},
+            {"name": "fails", "args": {}},
+        ]
         return found | ({} if messages[-1]["role"] == "tool" else {"tool_calls": calls})
 
     async def model_on_loop(messages: list[Any]) -> dict[str, Any]:

@@ -220,11 +220,14 @@ def test_edges_that_raise_or_cannot_be_replayed_are_reported() -> None:
     def fails(state: Loop) -> str:
         raise KeyError("gone")
 
+    def ends(state: Loop) -> str:
+        return "end"
+
     store = ReadOnly()
-    leads(lambda state: "end").invoke({"n": 1}, thread="t")
+    leads(ends).invoke({"n": 1}, thread="t")
     store.is_open = False
 
-    assert leads(lambda state: "end").replay("t").verdict == "same"
+    assert leads(ends).replay("t").verdict == "same"
     assert leads(later).replay("t").detail == (
         "after step 1 (up) it cannot be replayed: an edge is async"
     )

@@ -21,7 +21,7 @@ from tests.browser.browsing import WAIT, expect
 from tests.postgres_cluster import wait_until
 
 MOST = 5
-ROWS = {"pause": 0.0, "bad": [], "done": []}
+ROWS: dict[str, Any] = {"pause": 0.0, "bad": [], "done": []}
 
 
 class Person:

@@ -680,6 +680,7 @@ def test_what_is_remembered_of_threads_is_bounded(
     for name in "abcd":
         saver.put_writes(place(name, checkpoint="early"), [("x", 1)], "task")
         put(saver, place(name), {"a": name})
-    performer = vars(saver)["_performer"]
-    assert len(vars(performer)["_slots"]) == len(vars(performer)["_early"]) == 2
+    performer: Any = vars(saver)["_performer"]
+    known: dict[str, Any] = {**vars(performer)}
+    assert len(known["_slots"]) == len(known["_early"]) == 2
     assert [values_at(saver, place(name)) for name in "abcd"] == [{"a": name} for name in "abcd"]

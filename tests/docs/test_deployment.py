@@ -131,7 +131,7 @@ def test_the_query_of_the_autoscaler_runs() -> None:
     query = trigger["metadata"]["query"].replace("milecastle.queue", f"{parse(url).schema}.queue")
     assert the_cluster().execute(query.encode()) == [(0,)]
     view = sql.Identifier(parse(url).schema, "queue")
-    columns = sql.SQL("SELECT graph, tenant, queued, running, oldest_seconds FROM {}")
+    columns = sql.SQL("SELECT graph, tenant, due, running, oldest_seconds FROM {}")
     assert the_cluster().execute(columns.format(view)) == []
 
 

@@ -10,12 +10,10 @@ Rules:
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
-from importlib.util import find_spec
 from itertools import islice
 from math import sqrt
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
@@ -563,8 +561,10 @@ def _cosines(query: bytes, items: Sequence[StoredItem]) -> list[float]:
     """How near each item is: the nearest of its vectors."""
     wanted = array("f", query)
     norm, dims = _norm(wanted), len(wanted)
-    if "numpy" in sys.modules or find_spec("numpy"):
+    try:
         return _cosines_of_arrays(wanted, items)
+    except ImportError:  # numpy is not installed
+        pass
     found: list[float] = []
     for item in items:
         each = array("f", item.vectors)

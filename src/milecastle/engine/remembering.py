@@ -144,7 +144,7 @@ def packed(writes: Writes) -> list[list[Any]]:
 def unpacked(kept: Sequence[Sequence[Any]]) -> Writes:
     names = MemoryWrite.__struct_fields__
     each: Iterator[dict[str, Any]] = (dict(zip(names, one, strict=True)) for one in kept)
-    return tuple(MemoryWrite(**(one | {"words": tuple(one["words"])})) for one in each)
+    return tuple(msgspec.convert(one, MemoryWrite) for one in each)
 
 
 class Asks(Protocol):

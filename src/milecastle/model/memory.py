@@ -15,6 +15,7 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import check_name
+from milecastle.support.prepared import prepared
 
 MOST_WRITES: Final = 256
 MOST_BYTES: Final = 1 << 20
@@ -55,6 +56,7 @@ class MemoryHit(NamedTuple):
     score: float
 
 
+@prepared
 class MemoryWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A put, or with ``value=None`` a deletion, of one item.
 

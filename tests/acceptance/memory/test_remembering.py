@@ -237,6 +237,10 @@ def test_a_commit_that_is_lost_writes_neither() -> None:
     assert versions(line(inner, count), "n") == [2]
 
 
+def _ends(state: Talk) -> dict[str, Any]:
+    return {"log": ["end"]}
+
+
 def racing(store: Store, times: int, log: list[int]) -> Callable[..., dict[str, Any]]:
     """A node that puts with ``if_version``; another writer is faster as often as given."""
     other = line(store)
@@ -256,7 +260,7 @@ def racing(store: Store, times: int, log: list[int]) -> Callable[..., dict[str, 
 def test_a_refused_version_repeats_the_task(store: Store, times: int) -> None:
     """Fails if the run does not return to where it was: it would get a Conflict of its own."""
     seen: list[int] = []
-    app = line(store, racing(store, times, seen), lambda state: {"log": ["end"]})
+    app = line(store, racing(store, times, seen), _ends)
     app.memory.put(FACTS, "n", 0)
     assert app.invoke(START_INPUT, "t")["log"] == [times + 1, "end"]
     assert seen == [*range(1, times + 2)]
@@ -328,7 +332,7 @@ def test_a_step_of_a_flow_commits_what_it_wrote(store: Store) -> None:
 
     @flow
     def talk(times: int) -> list[int]:
-        found = []
+        found = list[int]()
         for number in range(times):
             found.append(learn(number))
             seen.append(versions(app, "n"))

@@ -416,7 +416,9 @@ def test_items_that_follow_their_edges_beside_a_command_continue(
 
     def build(graph: StateGraph[Any], names: dict[str, Any]) -> None:
         def lead(state: Any) -> Any:
-            return Command(goto=names["work"]) if state["item"] == 1 else {}
+            if state["item"] == 1:
+                return Command[Any](goto=names["work"])
+            return dict[str, Any]()
 
         def route(state: Any) -> str:
             if not is_up:

@@ -149,7 +149,11 @@ def counts_ids() -> None:
     from milecastle.server.mcp import tasks
 
     numbers = itertools.count(1)
-    setattr(tasks, "token_urlsafe", lambda _: str(next(numbers)))  # noqa: B010
+
+    def numbered(_size: int) -> str:
+        return str(next(numbers))
+
+    setattr(tasks, "token_urlsafe", numbered)  # noqa: B010
 
 
 def answers_first() -> None:

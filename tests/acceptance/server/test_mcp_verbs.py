@@ -117,7 +117,7 @@ def test_graphs_are_tools_over_http_for_those_with_a_token(tmp_path: Path) -> No
     on_loop(test)
 
 
-@pytest.mark.requirement("N4", api="milecastle mcp --ops")
+@pytest.mark.requirement("N4", api="milecastle mcp --ops STORE")
 def test_operations_read_a_store_and_write_only_if_asked(tmp_path: Path) -> None:
     """``--write`` works on the store of ``--ops``, whatever store the app has."""
     folder = tmp_path / "kept"

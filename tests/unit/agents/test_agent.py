@@ -189,7 +189,8 @@ def test_retried_tool_has_one_key_and_its_last_error_goes_to_the_model() -> None
         return "noted"
 
     payment = tool(pay, retry=Retry(attempts=3, delay=0))
-    wanted = [("note", {"a": 1}), *(("pay", {"amount": n}) for n in (7, 0, 9)), ("pay", {})]
+    pays = (("pay", {"amount": n}) for n in (7, 0, 9))
+    wanted: list[tuple[str, dict[str, int]]] = [("note", {"a": 1}), *pays, ("pay", {})]
     app: App[Any] = agent(
         scripted(calls(*wanted), calls(("pay", {"amount": 1})), calls(("note", {"a": 2})), "done"),
         [payment, note],

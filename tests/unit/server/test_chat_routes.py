@@ -295,13 +295,14 @@ def test_run_that_cannot_be_started_is_refused(api: Api) -> None:
     before = api.ask("GET", "/langgraph/threads/asks/state").json()
     new, asks = ("/langgraph/threads/new/runs", "/langgraph/threads/asks/runs")
     command: dict[str, Any] = {"assistant_id": "trip", "command": {"resume": True}}
-    for path, body, status, said in (
+    refused: tuple[tuple[str, dict[str, Any], int, str], ...] = (
         (new, {**RUN, "assistant_id": "other"}, 404, "does not have the graph"),
         (new, {**RUN, "if_not_exists": "reject"}, 404, "there is no such thread"),
         (asks, {**command, **trip()}, 400, "an input or a command, not both"),
         (asks, {"assistant_id": "trip", "command": {}}, 400, "resume, or goto the end"),
         ("/langgraph/threads/ends/runs", command, 400, "has 0 open questions"),
-    ):
+    )
+    for path, body, status, said in refused:
         response = api.ask("POST", path, json=body)
         assert (response.status_code, said in response.text) == (status, True), response.text
     assert api.ask("GET", "/langgraph/threads/asks/state").json() == before

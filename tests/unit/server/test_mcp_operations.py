@@ -251,7 +251,8 @@ def test_results_are_bounded_and_pages_lose_nothing() -> None:
                 assert len(text.encode()) <= 20_000
                 return json.loads(text)
 
-            seen, after = list[str](), ""
+            seen: list[str] = []
+            after: str | None = ""
             while after is not None:
                 page = await read("list_threads", after=after)
                 assert 0 < len(page["threads"]) <= 50

@@ -283,8 +283,9 @@ def test_failed_items_of_a_wide_fan_out_did_not_succeed(app: App[State]) -> None
     failed: set[int] = set()
 
     def work(state: Items) -> Any:
-        if state["item"] < 5 and state["item"] not in failed:
-            failed.add(state["item"])
+        item = state.get("item", 0)
+        if item < 5 and item not in failed:
+            failed.add(item)
             raise ConnectionError("refused")
         return {}
 

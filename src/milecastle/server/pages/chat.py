@@ -58,7 +58,7 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     question: OpenQuestion | None
 
 
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message. ``since`` is the line above it, where a run begins; ``seq`` is 0 if unknown."""
 
     role: str
@@ -151,7 +151,7 @@ def _messages(
     found: Sequence[dict[str, Any]],
     seqs: Mapping[str, int],
     questions: Sequence[OpenQuestion],
-) -> Iterator[ChatMessage]:
+) -> Iterator[ShownMessage]:
     results = {str(one.get("tool_call_id")): one for one in found if role_of(one) == "tool"}
     entries = {one.seq: one for one in read.entries}
     run = ""
@@ -169,7 +169,7 @@ def _messages(
         before = entry.created_at if entry is not None else before
         text = excerpts.text("messages", text_of(one.get("content")), _TEXT)
         role = role_of(one)
-        yield ChatMessage(
+        yield ShownMessage(
             role=role,
             by=short(
                 str(one.get("name") or {"user": "User", "assistant": "Model"}.get(role, role))
