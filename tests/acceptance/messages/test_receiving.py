@@ -888,12 +888,16 @@ def test_a_receive_without_a_topic_is_refused() -> None:
         graph.compile(store=MemoryStore()).invoke({}, "t")
 
 
+def _receives_go(state: _Got, ctx: Context) -> dict[str, Any]:
+    return {"got": ctx.receive("go")}
+
+
 @pytest.mark.parametrize("is_encrypted", [False, True])
 def test_a_message_to_no_thread_is_refused_with_what_to_do(is_encrypted: bool) -> None:
     """Fails if a thread without a key is an error of encryption, or a typo makes a thread."""
     keyring = Keyring({"k": b"k" * 32}, store=MemoryStore()) if is_encrypted else None
     graph = StateGraph(_Got, name="waits")
-    graph.add_node("wait", lambda state, ctx: {"got": ctx.receive("go")})
+    graph.add_node("wait", _receives_go)
     graph.add_edges(START, "wait", END)
     app = graph.compile(store=MemoryStore(), encryption=keyring)
     with pytest.raises(InvalidRequest, match="thread 'typo' does not exist"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec.structs
 from langgraph.store.base import (
@@ -73,9 +73,10 @@ class MilecastleStore(BaseStore):
         opened = _opened(store)
         self.ttl_config = ttl
         self.index_config = index
-        self._embeddings = ensure_embeddings(index["embed"]) if index else None
-        dims = index["dims"] if index else 0
-        self._fields = (index or {}).get("fields") or ["$"]
+        given = cast("dict[str, Any]", index or {})
+        self._embeddings = ensure_embeddings(given.get("embed")) if given else None
+        dims: int = given.get("dims", 0)
+        self._fields: list[str] = given.get("fields") or ["$"]
         self._items = require_memory(opened)
         self._tenant = tenant
         codec = LogCodec(UntypedCodec())
@@ -213,18 +214,22 @@ def fits(value: Any, wanted: Mapping[str, Any]) -> bool:
 
 
 def _at(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping) and name not in value and "." in name:
+    if not isinstance(value, Mapping):
+        return None
+    fields = cast("Mapping[str, Any]", value)
+    if name not in fields and "." in name:
         first, _, rest = name.partition(".")
-        return _at(value.get(first), rest)
-    return value.get(name) if isinstance(value, Mapping) else None
+        return _at(fields.get(first), rest)
+    return fields.get(name)
 
 
 def _agrees(found: Any, wanted: Any) -> bool:
     if not isinstance(wanted, Mapping):
         return is_equal(found, wanted)
-    if not any(name.startswith("$") for name in wanted):
-        return isinstance(found, Mapping) and fits(found, wanted)
-    return all(_compares(found, name, one) for name, one in wanted.items())
+    asked = cast("Mapping[str, Any]", wanted)
+    if not any(name.startswith("$") for name in asked):
+        return isinstance(found, Mapping) and fits(found, asked)
+    return all(_compares(found, name, one) for name, one in asked.items())
 
 
 def _compares(found: Any, name: str, wanted: Any) -> bool:
