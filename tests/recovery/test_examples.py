@@ -22,7 +22,6 @@ from examples import (
     nightly_pipeline,
     parallel_research,
     per_invoke_overrides,
-    remembering_agent,
     resume_after_crash,
     steered_agent,
     subgraph_per_customer,
@@ -100,7 +99,6 @@ GRAPHS: dict[str, tuple[App[Any], dict[str, Any]]] = {
     "nightly_pipeline": (nightly_pipeline.app, {"day": datetime(2126, 11, 15, 12, tzinfo=UTC)}),
     "parallel_research": (parallel_research.app, {"question": "milecastles"}),
     "per_invoke_overrides": (per_invoke_overrides.app, {"left": 5}),
-    "remembering_agent": (remembering_agent.app, {"customer": "a", "message": "My lamp"}),
     "resume_after_crash": (resume_after_crash.graph.compile(), {"items": ["lamp", "rope"]}),
     "steered_agent": (steered_agent.app, {"said": ["to Hexham"]}),
     "subgraph_per_customer": (subgraph_per_customer.app, {"customers": ["Ann", "Bob", "Cid"]}),
@@ -155,13 +153,15 @@ def test_every_example_is_crashed() -> None:
     it again after the end. The agents of other libraries are killed at each call by
     ``tests/process/test_agent_kills.py``. Children need workers of their own:
     ``test_crash_everywhere_with_children.py``. The ids of an agent's messages depend on its thread:
-    ``test_crash_everywhere_with_agents.py`` crashes agents, and compares all else.
+    ``test_crash_everywhere_with_agents.py`` crashes agents, and compares all else. Long-term memory
+    outlives the thread of each crash: ``tests/process/test_memory_kills.py`` counts its versions.
     """
     assert {*EXAMPLES} - {*GRAPHS} == {
         "incremental_build",
         "openai_agents_approval",
         "order_with_shipments",
         "pydantic_ai_agent",
+        "remembering_agent",
         "support_desk",
     }
 

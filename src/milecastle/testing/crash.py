@@ -46,7 +46,8 @@ def crash_everywhere(
     Nodes run for real, many times over. The app's store is used (a memory store if it has none),
     with a separate thread for each course, named after ``thread`` and deleted if all was well.
     ``compare`` says whether two final states count as equal, for graphs that keep times or random
-    numbers; by default they must be exactly equal. ``seed`` decides the order of parallel tasks.
+    numbers, or read long-term memory, which outlives the courses; by default they must be exactly
+    equal. ``seed`` decides the order of parallel tasks.
 
     Raises:
         CrashMismatch: some crash changes the outcome; its ``report`` says which, and how.
