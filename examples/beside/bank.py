@@ -13,7 +13,7 @@ PAYMENTS = Path("payments")
 
 def pay(order: str, amount: int, key: str) -> str:
     """Pay, once for each key. With ``KILL_AT`` the process is killed while it pays that order."""
-    print("paying", order, flush=True)
+    print(f"paying {order}\n", end="", flush=True)  # one write: others pay at the same time
     with PAYMENTS.open("a", encoding="utf-8") as file:
         file.write(f"{key} {order} {amount}\n")
     if os.environ.get("KILL_AT") == order:
