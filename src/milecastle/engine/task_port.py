@@ -63,6 +63,7 @@ class RunTaskPort:
         self._received = received
         self._stopped = False
         self.remembered: Remembered | None = None
+        self._items: TaskItems | None = None
         self._given: dict[str, Any] | None = None
         self._by_task: dict[str, dict[str, Any]] = {}
         self.key = plan.journal.key if plan.journal else None
@@ -259,7 +260,9 @@ class RunTaskPort:
             )
         if self.remembered is None:
             self.remembered = Remembered()
-        return self._services, self._plan.memory(self.key.tenant), self.remembered
+        if self._items is None:
+            self._items = self._plan.memory(self.key.tenant)
+        return self._services, self._items, self.remembered
 
     def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
         """When a wait times out, and whether that was committed.
