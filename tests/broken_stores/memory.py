@@ -245,7 +245,7 @@ class SweepsByName(
                 over = [
                     place
                     for place, item in self._items.stored.items()
-                    if place[0] == tenant and not self._items.is_live(item)
+                    if place[0] == tenant and not item.is_live(self._items.now())
                 ][:limit]
             time.sleep(0.01)
             with self._lock:
@@ -265,7 +265,7 @@ class LimitBeforeTime(BrokenMemory, caught_by=("test_limits_apply_last",)):
                 for (own, place), item in sorted(self._items.stored.items(), key=lambda one: one[0])
                 if own == tenant and place[0].startswith(under) and (not after or place > after)
             ]
-            return [item for item in found[:limit] if self._items.is_live(item)]
+            return [item for item in found[:limit] if item.is_live(self._items.now())]
 
 
 class RanksByName(BrokenMemory, caught_by=("test_items_with_most_words_come_first",)):

@@ -307,24 +307,8 @@ class TenantMemory:
 
     def _shown(self, write: MemoryWrite, stored: StoredItem | None) -> StoredItem | None:
         """What a write that is not committed will make of an item; its times are not known yet."""
-        if write.value is None:
-            return None
-        return StoredItem(
-            path=write.path,
-            key=write.key,
-            subject=write.subject,
-            value=write.value,
-            words=write.words,
-            vectors=write.vectors,
-            model=write.model,
-            version=(stored.version if stored else 0) + 1,
-            created_at=stored.created_at if stored else 0,
-            updated_at=stored.updated_at if stored else 0,
-            ttl=write.ttl,
-            expires_at=None,
-            thread="",
-            seq=0,
-        )
+        shown = write.result(stored, stored.updated_at if stored else 0)
+        return shown and msgspec.structs.replace(shown, expires_at=None)
 
     # ---- values and vectors
 

@@ -85,6 +85,29 @@ class MemoryWrite(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of the value and its index."""
         return len(self.value or b"") + len(self.vectors) + sum(map(len, self.words))
 
+    def result(
+        self, old: StoredItem | None, now: int, thread: str = "", seq: int = 0
+    ) -> StoredItem | None:
+        """The item this write makes of a live one; ``None`` if it deletes it."""
+        if self.value is None:
+            return None
+        return StoredItem(
+            path=self.path,
+            key=self.key,
+            subject=self.subject,
+            value=self.value,
+            words=self.words,
+            vectors=self.vectors,
+            model=self.model,
+            version=(old.version if old else 0) + 1,
+            created_at=old.created_at if old else now,
+            updated_at=now,
+            ttl=self.ttl,
+            expires_at=None if self.ttl is None else now + self.ttl,
+            thread=thread,
+            seq=seq,
+        )
+
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item as stores have it. Times are in microseconds since 1970; ``seq`` 0: by no thread."""
@@ -103,6 +126,10 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None
     thread: str
     seq: int
+
+    def is_live(self, now: int) -> bool:
+        """True if its time is not over."""
+        return self.expires_at is None or self.expires_at > now
 
     @property
     def place(self) -> ItemPlace:

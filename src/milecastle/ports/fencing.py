@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from milecastle.errors import Conflict, InvalidRequest, MemoryChanged
 from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.model.memory import MemoryWrite, namespace_of
+from milecastle.model.memory import MemoryWrite, StoredItem, namespace_of
 
 
 def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
@@ -39,6 +39,12 @@ def message_gone(key: ThreadKey, head: int) -> Conflict:
 def memory_changed(write: MemoryWrite) -> MemoryChanged:
     """Error for a write that expects another version."""
     return MemoryChanged(namespace=namespace_of(write.path), key=write.key, place=write.place)
+
+
+def check_version(write: MemoryWrite, old: StoredItem | None) -> None:
+    """Refuse a write that expects another version than that of the live item."""
+    if write.if_version not in (None, old.version if old else 0):
+        raise memory_changed(write)
 
 
 def _refusal(key: ThreadKey, head: int, happened: str) -> Conflict:

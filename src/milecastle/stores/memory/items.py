@@ -9,7 +9,7 @@ import msgspec.structs
 
 from milecastle.model.keys import checks_keys
 from milecastle.model.memory import ItemPlace, MemoryWrite, StoredItem
-from milecastle.ports.fencing import memory_changed
+from milecastle.ports.fencing import check_version
 
 TenantPlace = tuple[str, ItemPlace]
 ItemChanges = Mapping[TenantPlace, StoredItem | None]
@@ -23,12 +23,9 @@ class StoredItems:
         self.now = now
         self.stored: dict[TenantPlace, StoredItem] = {}
 
-    def is_live(self, item: StoredItem | None) -> bool:
-        return item is not None and (item.expires_at is None or item.expires_at > self.now())
-
     def get(self, tenant: str, place: ItemPlace) -> StoredItem | None:
         found = self.stored.get((tenant, place))
-        return found if self.is_live(found) else None
+        return found if found and found.is_live(self.now()) else None
 
     def under(self, tenant: str, prefix: bytes) -> Iterator[StoredItem]:
         for own, place in sorted(self.stored):
@@ -45,28 +42,8 @@ class StoredItems:
         now = self.now()
         for write in writes:
             old = self.get(tenant, write.place)
-            version = old.version if old else 0
-            if write.if_version not in (None, version):
-                raise memory_changed(write)
-            if write.value is None:
-                found[tenant, write.place] = None
-                continue
-            found[tenant, write.place] = StoredItem(
-                path=write.path,
-                key=write.key,
-                subject=write.subject,
-                value=write.value,
-                words=write.words,
-                vectors=write.vectors,
-                model=write.model,
-                version=version + 1,
-                created_at=old.created_at if old else now,
-                updated_at=now,
-                ttl=write.ttl,
-                expires_at=None if write.ttl is None else now + write.ttl,
-                thread=thread,
-                seq=seq,
-            )
+            check_version(write, old)
+            found[tenant, write.place] = write.result(old, now, thread, seq)
         return found
 
     def apply(self, changes: ItemChanges) -> None:
@@ -156,7 +133,7 @@ class MemoryStoreItems:
             found = [
                 place
                 for place, item in self._items.stored.items()
-                if place[0] == tenant and not self._items.is_live(item)
+                if place[0] == tenant and not item.is_live(self._items.now())
             ][: max(0, limit)]
             self._items.apply(dict.fromkeys(found))
         return len(found)

@@ -13,7 +13,7 @@ import msgspec.structs
 
 from milecastle.model.keys import checks_keys
 from milecastle.model.memory import ItemPlace, MemoryWrite, StoredItem, above
-from milecastle.ports.fencing import memory_changed
+from milecastle.ports.fencing import check_version
 from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.rows import Damaged, Row, checked, summed
 from milecastle.stores.sqlite.transaction import NO_LIMIT, Transaction
@@ -33,7 +33,7 @@ class SqliteMemory:
     def get(self, tenant: str, path: bytes, key: str) -> StoredItem | None:
         with self._connections.reading(whole=False) as cursor:
             found = _find(Transaction(cursor, self._path), tenant, (path, key))
-        return found[1] if found and _is_live(found[1], self._now()) else None
+        return found[1] if found and found[1].is_live(self._now()) else None
 
     def scan(
         self, tenant: str, under: bytes, *, after: ItemPlace | None = None, limit: int
@@ -77,7 +77,7 @@ class SqliteMemory:
             transaction, now = Transaction(cursor, self._path), self._now()
             for place in places:
                 found = _find(transaction, tenant, place)
-                if found and found[1].ttl is not None and _is_live(found[1], now):
+                if found and found[1].ttl is not None and found[1].is_live(now):
                     later = msgspec.structs.replace(found[1], expires_at=now + found[1].ttl)
                     transaction.run("replace_memory", (*_row(tenant, later), found[0]))
 
@@ -108,30 +108,13 @@ def write_items(
     """Write items, or raise ``MemoryChanged``: then the caller rolls everything back."""
     for write in writes:
         found = _find(transaction, tenant, write.place)
-        old = found[1] if found and _is_live(found[1], now) else None
-        version = old.version if old else 0
-        if write.if_version not in (None, version):
-            raise memory_changed(write)
-        if write.value is None:
+        old = found[1] if found and found[1].is_live(now) else None
+        check_version(write, old)
+        item = write.result(old, now, thread, seq)
+        if item is None:
             if found:
                 _drop(transaction, tenant, *found)
             continue
-        item = StoredItem(
-            path=write.path,
-            key=write.key,
-            subject=write.subject,
-            value=write.value,
-            words=write.words,
-            vectors=write.vectors,
-            model=write.model,
-            version=version + 1,
-            created_at=old.created_at if old else now,
-            updated_at=now,
-            ttl=write.ttl,
-            expires_at=None if write.ttl is None else now + write.ttl,
-            thread=thread,
-            seq=seq,
-        )
         if found:
             _write_words(transaction, "drop_memory_word", tenant, found[1])
             transaction.run("replace_memory", (*_row(tenant, item), found[0]))
@@ -176,10 +159,6 @@ def _row(tenant: str, item: StoredItem) -> Row:
     path, key, subject, value, words, *rest = msgspec.structs.astuple(item)
     text = msgspec.json.encode(words).decode()
     return summed((tenant, path, key, subject, value, text, *rest))
-
-
-def _is_live(item: StoredItem, now: int) -> bool:
-    return item.expires_at is None or item.expires_at > now
 
 
 def _count(limit: int) -> int:
