@@ -194,7 +194,7 @@ def print_state(values: Any, width: int | None = None) -> bool:
     lines: list[str] = []
     for name, value in channels.items():
         label, text = f"  {name:<{names}}", as_json(value)
-        items = msgspec.convert(value, list[Any]) if isinstance(value, list) else None
+        items = cast("Sequence[Any]", value) if isinstance(value, list) else None
         if items is None or len(label) + 2 + len(text) <= (width or _LONG_LINE):
             lines.append(f"{label}  {text}".rstrip())
             continue
