@@ -19,12 +19,16 @@ from milecastle import (
     RunInProgress,
     Store,
     ThreadKey,
+    current,
     interrupt,
 )
 from milecastle.ports.store import Batch, Opened
+from milecastle.records import Handle
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import Trip, line, note, start, work
+
+KEY = ThreadKey("default", "t")
 
 
 def asks(state: Trip) -> dict[str, Any]:
@@ -419,3 +423,37 @@ def test_a_delay_that_no_calendar_has_is_refused(store: Store, delay: float) -> 
         app.submit(start(), "t", delay=delay)
     with pytest.raises(InvalidRequest, match="a delay is at most"):
         asyncio.run(app.aretry("t", delay=delay))
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_submitting_again_while_the_run_stops_finds_it() -> None:
+    """The run's record is read before it stops, and its index row after that.
+
+    Failed with ``RunInProgress``: the run was no longer the workers', and its driver still lived.
+    """
+    again: list[Handle[Trip]] = []
+
+    class Stopping(MemoryStore):
+        stale: Opened | None = None
+
+        def commit(self, batch: Batch) -> None:
+            before = self.open(KEY)
+            super().commit(batch)
+            row = self.thread(KEY)
+            if row is not None and row.status == "sleeping" and not again:
+                self.stale = before
+                again.append(app.submit(start(), "t", key="k"))
+
+        def open(self, key: ThreadKey) -> Opened | None:
+            stale, self.stale = self.stale, None
+            return stale or super().open(key)
+
+    def waits(state: Trip) -> dict[str, Any]:
+        return {"log": [current().receive("go", str)]}
+
+    app = line(Stopping(), ("a", note("a")), ("b", waits))
+    first = app.submit(start(), "t", key="k")
+    work(app)
+    assert [(one.run_id, one.status, one.reused) for one in again] == [
+        (first.run_id, "sleeping", True)
+    ]

@@ -22,7 +22,7 @@ from milecastle.engine.journal import Journal
 from milecastle.errors import RunInProgress
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Owner, RunRecord
+from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store, offers
 from milecastle.support.forking import call_in_child
@@ -83,12 +83,11 @@ def refuse_busy(store: Store, record: RunRecord, head: int) -> None:
         raise _in_progress(record, head, f"worker {worker}")
 
 
-def is_served(store: Store, record: RunRecord) -> bool:
+def is_served(record: RunRecord, row: ThreadInfo | None) -> bool:
     """True if workers have an unfinished run, or will get it without being asked."""
     if record.status == "queued":
         return True
-    info = store.thread(record.key)
-    return info is not None and bool(info.lane) and info.due_at is not None
+    return row is not None and bool(row.lane) and row.due_at is not None
 
 
 def _live_worker(store: Store, key: ThreadKey) -> str:

@@ -145,9 +145,13 @@ class Start(msgspec.Struct):
             return self._ended(position, previous.run_id, rest_at(position, previous.status))
         if call.if_exists == "queue" and (call.again or previous.input_digest != digest):
             raise _taken_meanwhile(key, entry)
-        if call.queues and previous.input_digest == digest and is_served(threads.store, previous):
-            position = bring_over(threads, key, chain).position
-            return self._ended(position, previous.run_id, rest_at(position, previous.status))
+        if call.queues and previous.input_digest == digest:
+            row = threads.store.thread(key)
+            if is_served(previous, row):
+                position = bring_over(threads, key, chain).position
+                return self._ended(position, previous.run_id, rest_at(position, previous.status))
+            if previous.status == "running" and row is not None and row.status != "running":
+                raise _taken_meanwhile(key, entry)  # it stopped after its record was read
         if not call.takes_over:
             refuse_busy(threads.store, previous, entry.seq)
         if previous.input_digest != digest:
