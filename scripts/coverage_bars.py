@@ -25,7 +25,7 @@ def missing_of(reports: list[dict[str, Any]], kind: str) -> tuple[dict[str, list
     missing: dict[str, list[Any]] = {}
     for name, each in known - covered:
         missing.setdefault(name, []).append(json.loads(each))
-    return missing, 100.0 * len(covered) / len(known) if known else 100.0
+    return missing, 100.0 * len(covered) / len(known) if known else 0.0
 
 
 def main(arguments: list[str]) -> int:

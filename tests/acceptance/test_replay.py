@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import Counter
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
@@ -12,7 +13,13 @@ from milecastle import (
     END,
     START,
     App,
+    CheckpointStore,
+    Command,
     ExecutionError,
+    ExecutionOptions,
+    InvalidRequest,
+    Retention,
+    Send,
     StateGraph,
     flow,
     gather,
@@ -232,3 +239,121 @@ def test_edges_that_raise_or_cannot_be_replayed_are_reported() -> None:
         "after step 1 (up) it cannot be replayed: an edge is async"
     )
     assert "its edges raise" in leads(fails).replay("t").detail
+
+
+class Score(TypedDict):
+    n: int
+    score: int
+    log: Annotated[list[str], operator.add]
+
+
+def scored(store: Any, factor: int = 2, *, is_async: bool = False) -> App[Score]:
+    graph = StateGraph(Score, name="scored")
+
+    def score(state: Score) -> dict[str, Any]:
+        ran["score"] += 1
+        return {"score": state["n"] * factor, "log": ["scored"]}
+
+    async def ascore(state: Score) -> dict[str, Any]:
+        return score(state)
+
+    def pay(state: Score) -> Command[Any]:
+        ran["pay"] += 1
+        return Command(update={"n": state["n"] - 1}, goto="score" if state["n"] > 1 else "ask")
+
+    def ask(state: Score) -> dict[str, Any]:
+        return {"log": [interrupt("well?")]}
+
+    graph.add_node("score", ascore if is_async else score)
+    graph.add_node("pay", pay, goto=["score", "ask"])
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "score")
+    graph.add_edge("score", "pay")
+    graph.add_edge("ask", END)
+    return graph.compile(store=store)
+
+
+@pytest.mark.requirement("D4", api="App.replay")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_named_nodes_are_called_and_what_they_write_is_compared(is_async: bool) -> None:
+    """With its controls: unnamed nodes are not called, and the same code writes the same.
+
+    Fails if the run does not stop after the step (``pay`` is called), or stops before it.
+    """
+    store = ReadOnly()
+    app = scored(store, is_async=is_async)
+    app.invoke({"n": 2, "score": 0, "log": []}, thread="t")
+    app.resume("t", answer="yes")
+    store.is_open, paid = False, ran["pay"]
+
+    assert app.replay("t", nodes=["score"]).verdict == "same"
+    assert ran["pay"] == paid
+    assert app.replay("t", nodes=["score", "pay", "ask"]).verdict == "same"
+    assert ran["pay"] == paid + 2
+    other = scored(store, 3, is_async=is_async)
+    assert other.replay("t").verdict == "same"
+    found = other.replay("t", nodes=["score"])
+    assert found.detail == "in step 1 (score) it now writes another 'score'"
+
+
+def test_a_step_whose_state_before_it_was_pruned_is_not_called() -> None:
+    """Fails with ``CheckpointNotFound``."""
+    store = MemoryStore()
+    app = loop(store, 200)
+    app.invoke({"n": 1}, thread="t", options=ExecutionOptions(max_steps=300))
+    pruned = CheckpointStore(store).apply_retention("default", Retention(keep_last=5))
+    left = len(list(app.history("t")))
+
+    assert pruned.dropped > 100
+    assert app.replay("t", nodes=["up", "big"]).calls == left
+
+
+def test_a_named_node_that_raises_waits_or_is_no_function_is_reported() -> None:
+    store = ReadOnly()
+    scored(store).invoke({"n": 2, "score": 0, "log": []}, thread="t")
+    store.is_open = False
+
+    def fails(state: Score) -> dict[str, Any]:
+        raise KeyError("secret")
+
+    def waits(state: Score) -> dict[str, Any]:
+        return {"score": interrupt("secret")}
+
+    for node, detail in ((fails, "it now raises KeyError"), (waits, "it now waits: interrupted")):
+        graph = StateGraph(Score, name="scored")
+        graph.add_node("score", node)
+        graph.add_node("pay", lambda state: {})
+        graph.add_edge(START, "score")
+        graph.add_edge("score", "pay")
+        graph.add_edge("pay", END)
+        found = graph.compile(store=store).replay("t", nodes=["score"])
+        assert found.detail == f"in step 1 (score) {detail}"
+    with pytest.raises(InvalidRequest, match="'nope' is not in this graph"):
+        scored(store).replay("t", nodes=["nope"])
+
+
+def test_a_fan_out_is_called_on_its_recorded_items() -> None:
+    """Fails if the items of the step, which are not part of the state, are lost."""
+
+    class Sum(TypedDict):
+        n: int
+        found: Annotated[list[int], operator.add]
+
+    def summed(plus: int) -> App[Sum]:
+        graph = StateGraph(Sum, name="sum")
+        graph.add_node("spread", lambda state: {})
+        graph.add_node("item", lambda state: {"found": [state["n"] + plus]})
+        graph.add_edge(START, "spread")
+        graph.add_conditional_edges(
+            "spread", lambda state: [Send("item", {"n": n}) for n in range(5)], ["item"]
+        )
+        graph.add_edge("item", END)
+        return graph.compile(store=store)
+
+    store = ReadOnly()
+    summed(0).invoke({"n": 0, "found": []}, thread="t")
+    store.is_open = False
+    assert summed(0).replay("t", nodes=["item"]).verdict == "same"
+    assert summed(1).replay("t", nodes=["item"]).detail == (
+        "in step 2 (item) it now writes another 'found'"
+    )

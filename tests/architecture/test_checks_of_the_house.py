@@ -32,6 +32,11 @@ def test_lines_and_branches_each_have_their_bar(
     assert coverage_bars.main([str(tmp_path)]) == code
 
 
+def test_no_report_is_no_coverage(tmp_path: Path) -> None:
+    """Passed with 100 %: tests that did not start left an empty folder."""
+    assert coverage_bars.main([str(tmp_path)]) == 1
+
+
 def test_a_file_left_out_of_the_wheel_is_named(tmp_path: Path) -> None:
     source = tmp_path / "src"
     for name in ("package/__init__.py", "package/py.typed", "package/__pycache__/x.pyc"):

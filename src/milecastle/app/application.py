@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import (
     AsyncIterator,
     Callable,
+    Collection,
     Coroutine,
     Iterable,
     Iterator,
@@ -700,14 +701,15 @@ class App(Generic[S]):
 
     afit = _async_version(fit)
 
-    def replay(self, thread: Thread) -> Replay:
+    def replay(self, thread: Thread, *, nodes: Collection[str] = ()) -> Replay:
         """Compare a thread's record with this code, without writing and without calling steps.
 
         A flow runs against its recorded calls. Of a graph, the edges are evaluated on each
-        recorded state. ``milecastle replay`` does so for many threads.
+        recorded state; ``nodes`` are functions without side effects, which are called on it too,
+        and what they write is compared. ``milecastle replay`` does so for many threads.
         """
         threads, key = self._runner.stored(thread)
-        return replay_thread(self._runner, threads, key)
+        return replay_thread(self._runner, threads, key, nodes)
 
     areplay = _async_version(replay)
 

@@ -21,12 +21,20 @@ from milecastle.views.documents import ReplayDocument, ReplayLine
 @app_argument
 @click.option("--sample", type=click.IntRange(min=1), default=200, help="How many threads; 200.")
 @click.option("--tag", metavar="TAG", help="Only threads that have this tag.")
+@click.option(
+    "--node",
+    "nodes",
+    metavar="NODE",
+    multiple=True,
+    help="A node of a graph to call too, as it has no side effects; repeatable.",
+)
 @verb
-def command(session: Session, sample: int, tag: str | None) -> None:
+def command(session: Session, sample: int, tag: str | None, nodes: tuple[str, ...]) -> None:
     """Compare recorded threads with the code as it is, without writing or calling steps.
 
-    A flow runs against its recorded calls; a graph's edges are evaluated on the recorded states.
-    Exit code 5: the code makes other calls, or takes another path.
+    A flow runs against its recorded calls; a graph's edges are evaluated on the recorded states,
+    and the nodes given with --node are called on them. Exit code 5: the code makes other calls,
+    takes another path, or writes something else.
     """
     app = session.app()
     store = app.store if app.has_store else session.store()
@@ -39,7 +47,7 @@ def command(session: Session, sample: int, tag: str | None) -> None:
     for info in islice(own, sample):
         progress.at(info.key.thread)
         with session.user_code():
-            found.append(app.replay(info.key))
+            found.append(app.replay(info.key, nodes=nodes))
     differing = [one for one in found if one.verdict == "differs"]
     if session.as_json:
         print_document(
