@@ -20,6 +20,7 @@ from collections.abc import (
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from milecastle.app.encryption.keyring import Keyring
@@ -690,14 +691,19 @@ class App(Generic[S]):
     def fit(self, thread: Thread) -> Compatibility:
         """Compatibility of a thread with this graph: reasons against resuming it, or the changes.
 
-        Subgraphs it is in the middle of and registered migrations are taken into account.
-        Nothing is changed, and no state is decoded.
+        Subgraphs it is in the middle of and registered migrations are taken into account; an
+        unfinished flow is replayed. Nothing is changed, and no state of a graph is decoded.
         """
         threads, key = self._runner.stored(thread)
         chain = threads.store.read(key)
         if chain is None:
             raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
-        return foresee(threads, key, chain)
+        found = foresee(threads, key, chain)
+        if found and chain.entries[-1].next and threads.graph.has_flow:
+            replayed = replay_thread(self._runner, threads, key)
+            if replayed.verdict == "differs":
+                return msgspec.structs.replace(found, reasons=(replayed.detail,))
+        return found
 
     afit = _async_version(fit)
 

@@ -58,7 +58,7 @@ def replay_thread(
             raise InvalidRequest(
                 f"node {quoted(name)} {why}: nodes= takes names of nodes that are functions"
             )
-    if any(node.is_flow for node in nodes.values()):
+    if runner.graph.has_flow:
         return _replay_flow(runner, threads, key)
     return _replay_graph(runner, threads, key, frozenset(called))
 

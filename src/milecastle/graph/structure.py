@@ -315,6 +315,11 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
         return [*found, *self.topics.values(), *config, *self.call_types]
 
     @property
+    def has_flow(self) -> bool:
+        """True if a node is a flow."""
+        return any(node.is_flow for node in self.nodes.values())
+
+    @property
     def is_placed(self) -> bool:
         """True if a node in it, or in a subgraph, runs elsewhere."""
         return any(

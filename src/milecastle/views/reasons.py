@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.reading import running_now
 from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
@@ -23,8 +24,10 @@ _LATE: Final = 60.0
 """After how many seconds without a claim a due thread is worth a warning."""
 
 
-def why_document(store: Store, key: ThreadKey) -> WhyDocument:
+def why_document(store: Store, key: ThreadKey, fit: Compatibility | None = None) -> WhyDocument:
     """A thread's status, and each reason why it does not run, or that it does.
+
+    ``fit`` is the thread's compatibility with code that was named.
 
     Names, numbers and times only: no value of the state is in it.
     """
@@ -38,6 +41,9 @@ def why_document(store: Store, key: ThreadKey) -> WhyDocument:
     if inputs and claimed(info).status not in ("completed", "cancelled"):
         said = f"{_counted(inputs, 'input')} behind run {info.run_id}"
         lines.append(_line("behind", f"{said}, which is {claimed(info).status}"))
+    if fit is not None and not fit:
+        reasons = "; ".join(fit.reasons)
+        lines.append(_line("refused", f"the code that was named refuses it: {reasons}", fit.advice))
     return WhyDocument(
         tenant=key.tenant,
         thread=key.thread,

@@ -45,3 +45,9 @@ def test_threads_that_new_code_would_not_continue_are_reported(
 
     desk.out("check", "before:app", "--threads")
     assert why in desk.out("check", "after:app", "--threads", code=5)
+
+    text = desk.out("why", "a", "--app", "after:app")
+    assert f"the code that was named refuses it: {why}" in text
+    for asked in (("why", "a", "--app", "before:app"), ("why", "b", "--app", "after:app")):
+        assert "refuses" not in desk.out(*asked)
+    assert desk.document("why", "a", "--app", "after:app").reasons[-1].code == "refused"

@@ -10,7 +10,6 @@ import click
 
 from milecastle.app.application import App
 from milecastle.app.threads.children import own_threads
-from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.with_store import with_store
 from milecastle.cli.exits import FAILED, OK, REFUSED
 from milecastle.cli.printing import ProgressReport, counted
@@ -75,10 +74,6 @@ def fit_of(store: Store, app: App[Any], info: ThreadInfo) -> ThreadFit | None:
     if head is None or not (head.next or head.route):
         return None
     fit = app.fit(key)
-    if fit and any(node.is_flow for node in app.graph.nodes.values()):
-        replayed = app.replay(key)
-        if replayed.verdict == "differs":
-            fit = Compatibility(reasons=(replayed.detail,), note=fit.note)
     return ThreadFit(
         thread=key.thread,
         status=info.status,
