@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any, Protocol
 
 import msgspec
@@ -85,38 +86,54 @@ MemoryOf = Callable[[str], TaskItems]
 
 
 class Remembered:
-    """What the step's tasks have written so far."""
+    """What the step's tasks have written so far, each attempt apart. OS threads share it.
+
+    ``is_used`` is false until a task has used long-term memory.
+    """
 
     def __init__(self) -> None:
-        self._writes: dict[str, tuple[RunTask, dict[ItemPlace, MemoryWrite]]] = {}
+        self.is_used = False
+        self._lock = Lock()
+        self._writes: dict[int, tuple[RunTask, dict[ItemPlace, MemoryWrite]]] = {}
+
+    def open(self, task: RunTask) -> None:
+        """Let an attempt write until it is taken."""
+        with self._lock:
+            self.is_used = True
+            self._writes.setdefault(id(task), (task, {}))
 
     def add(self, task: RunTask, write: MemoryWrite) -> None:
-        own = self._of(task)
-        old = own.pop(write.place, None)
-        if old is not None and write.if_version is not None:
-            raise InvalidRequest(
-                f"node '{task.node}' has written item {write.key!r} before, in the same task: "
-                "if_version= compares what is stored"
-            )
-        if old is not None:
-            write = msgspec.structs.replace(write, if_version=old.if_version)
-        check_size([*own.values(), write], f"node '{task.node}'")
-        own[write.place] = write
+        with self._lock:
+            found = self._writes.get(id(task))
+            if found is None:  # it was over before a key or an embedding came
+                raise InvalidRequest(
+                    f"node '{task.node}' is over, but its code is still running: nothing more is "
+                    "written to memory for it"
+                )
+            _, own = found
+            old = own.get(write.place)
+            if old is not None and write.if_version is not None:
+                raise InvalidRequest(
+                    f"node '{task.node}' has written item {write.key!r} before, in the same "
+                    "task: if_version= compares what is stored"
+                )
+            if old is not None:
+                write = msgspec.structs.replace(write, if_version=old.if_version)
+            rest = {place: one for place, one in own.items() if place != write.place}
+            check_size([*rest.values(), write], f"node '{task.node}'")
+            own.pop(write.place, None)
+            own[write.place] = write
 
     def of(self, task: RunTask) -> Writes:
-        return tuple(self._of(task).values())
+        with self._lock:
+            found = self._writes.get(id(task))
+            return tuple(found[1].values()) if found else ()
 
     def take(self, task: RunTask) -> Writes:
-        """What a task has written, which has returned."""
-        writes = self.of(task)
-        del self._writes[task.id]
-        return writes
-
-    def _of(self, task: RunTask) -> dict[ItemPlace, MemoryWrite]:
-        found = self._writes.get(task.id)
-        if found is None or found[0] is not task:
-            found = self._writes[task.id] = task, {}
-        return found[1]
+        """What an attempt has written, which is over: it writes nothing more."""
+        with self._lock:
+            found = self._writes.pop(id(task), None)
+            return tuple(found[1].values()) if found else ()
 
 
 def merged(step: Mapping[str, Writes]) -> Writes:

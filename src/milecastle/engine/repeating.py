@@ -40,8 +40,11 @@ class BeforeCommit:
         """Let the commit have what the tasks wrote."""
         self._saver.remember(merged(self._writes))
 
-    def rewind(self, changed: MemoryChanged, outcomes: Mapping[str, Outcome]) -> None:
-        """Undo the step; the outcomes of its other tasks count, as if they were resumed."""
+    def rewind(self, changed: MemoryChanged, outcomes: Mapping[str, Outcome]) -> str:
+        """Undo the step; the outcomes of its other tasks count, as if they were resumed.
+
+        Return the task whose write was refused.
+        """
         run, progress = self._run, self._run.progress
         for name, value in self._progress.items():
             setattr(progress, name, value)
@@ -50,11 +53,11 @@ class BeforeCommit:
         journal, saver = self._before
         self._journal.rewind(journal)
         self._saver.rewind(saver)
-        again = {
+        again = [
             task
             for task, writes in self._writes.items()
             if changed.place in [write.place for write in writes]
-        }
+        ]
         run.received.rewind(self._received, again)
         for task, outcome in outcomes.items():
             row = run.records.outcome_row(task)
@@ -62,3 +65,4 @@ class BeforeCommit:
                 run.records.rows.pop(row, None)
             else:
                 run.records.rows[row] = pack(outcome)
+        return again[0]

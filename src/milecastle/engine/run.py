@@ -208,7 +208,7 @@ class Run(RunState):
         """Run steps until nothing is left, or something must be waited for."""
         progress, graph, schema, saver = self.progress, self.graph, self.schema, self.saver
         run_events, journal, task_port = self.run_events, self.journal, self.task_port
-        guard, run = progress.guard, task_port.run
+        guard, run, remembered = progress.guard, task_port.run, task_port.remembered
         again, apply = bool(self.records.first_reruns), self._apply
         stops = graph.defers or graph.interrupt_before or graph.interrupt_after
         known, skipping = journal is None or journal.known, self.plan.interval > 1 and saver
@@ -259,8 +259,8 @@ class Run(RunState):
                     returned = outcome.update
                     gotos = None if outcome.goto is None else {name: outcome.goto}
                 changed = apply(schema, values, name, returned, operations)
-                if task_port.remembered is not None:
-                    point = self._before_commit({task.id: task_port.remembered.take(task)})
+                if remembered.is_used:
+                    point = self._before_commit({task.id: remembered.take(task)})
             else:
                 step = self._begin_step(names)
                 yield from step.run()
@@ -292,10 +292,14 @@ class Run(RunState):
             except MemoryChanged as stale:
                 if point is None:
                     raise
-                point.rewind(stale, step.outcomes if step else {})
+                writer = point.rewind(stale, step.outcomes if step else {})
                 repeats += 1
                 if repeats > REPEATS:
-                    raise self.node_error(name, progress.values, stale) from stale
+                    state = progress.values
+                    if step is not None:
+                        name = step.tasks[writer].node.name
+                        state = step.tasks[writer].state(state)
+                    raise self.node_error(name, state, stale) from stale
                 continue
             repeats = 0
         return (yield from self._complete())

@@ -49,6 +49,7 @@ class Saver:
         is_at_head = not brings and entry is not None and entry.seq == journal.head
         self._began = plan.position if is_at_head else None
         self._unsaved = 0
+        self._step = progress.step
         self.holds = False
         self.may_record = True
         self.emissions: dict[int, Emissions] = {}
@@ -58,18 +59,19 @@ class Saver:
         """Write these with the next entry, which is saved at once."""
         self.memory.update((write.place, write) for write in writes)
 
-    def before_commit(self) -> tuple[int, str, bool]:
+    def before_commit(self) -> tuple[int, int, str, bool]:
         """The data for ``rewind``."""
-        return self._unsaved, self._note, self.holds
+        return self._step, self._unsaved, self._note, self.holds
 
-    def rewind(self, before: tuple[int, str, bool]) -> None:
+    def rewind(self, before: tuple[int, int, str, bool]) -> None:
         """Forget a batch that was refused and left nothing."""
-        self._unsaved, self._note, self.holds = before
+        self._step, self._unsaved, self._note, self.holds = before
         self.may_record, self.memory = True, {}
 
     def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
         """Batch for the latest change; ``None`` if the interval says to wait."""
         progress = self._progress
+        self._step = progress.step
         self._unsaved += 1
         if self._received.is_used and source == "step":
             self._received.apply()
@@ -179,6 +181,8 @@ class Saver:
 
         ``tasks`` are those of its step that failed, if there are several.
         """
+        if self._step != self._progress.step:  # it ended before it was decided what runs next
+            self._unsaved, self.memory = 0, {}
         stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         waiting = self._progress.next
         node = getattr(error, "node", None) or (waiting[0] if len(waiting) == 1 else None)

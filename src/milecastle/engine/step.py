@@ -229,7 +229,7 @@ class Step:
             if item.refused:
                 self.refused.add(task.id)
             remembered = self._run.task_port.remembered
-            writes = remembered.take(item.task) if remembered is not None else ()
+            writes = remembered.take(item.task) if remembered.is_used else ()
             returned, error = item.update, item.error
             yield from self._settle(task, started, item.task.attempt, returned, error, writes)
         ended = yield from self._children.go_on()

@@ -43,8 +43,6 @@ def _method(items: TaskItems, name: str, known: Sequence[str]) -> Callable[..., 
 
 
 class RunTaskPort:
-    """``remembered`` is there when a task of the run has used long-term memory."""
-
     def __init__(
         self,
         plan: RunPlan,
@@ -62,7 +60,7 @@ class RunTaskPort:
         self._records = records
         self._received = received
         self._stopped = False
-        self.remembered: Remembered | None = None
+        self.remembered = Remembered()
         self._items: TaskItems | None = None
         self._given: dict[str, Any] | None = None
         self._by_task: dict[str, dict[str, Any]] = {}
@@ -93,7 +91,7 @@ class RunTaskPort:
             self._received,
             self._services,
             partial(self.is_running, task),
-            lambda call: self.remembered.take(call) if self.remembered is not None else (),
+            self.remembered.take,
         )
 
     def is_running(self, task: RunTask) -> bool:
@@ -258,8 +256,7 @@ class RunTaskPort:
                 f"node '{task.node}' uses long-term memory, which needs a store that has it: "
                 "compile(store='sqlite:///...') or 'postgresql://...'"
             )
-        if self.remembered is None:
-            self.remembered = Remembered()
+        self.remembered.open(task)
         if self._items is None:
             self._items = self._plan.memory(self.key.tenant)
         return self._services, self._items, self.remembered

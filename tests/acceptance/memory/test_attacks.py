@@ -1,0 +1,209 @@
+"""Attacks on long-term memory where it meets other features. Each says which defect it shows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from milecastle import (
+    END,
+    START,
+    CheckpointConfig,
+    Context,
+    ExecutionError,
+    InvalidRequest,
+    Memory,
+    Retry,
+    StateGraph,
+    Store,
+    Timeout,
+    current,
+)
+from milecastle.engine import task_port
+from milecastle.engine.remembering import Remembered
+from milecastle.errors import MemoryChanged
+from milecastle.stores.memory import MemoryStore
+from tests.acceptance.memory.test_remembering import (
+    FACTS,
+    START_INPUT,
+    Talk,
+    line,
+    racing,
+    versions,
+)
+
+
+def test_an_embedding_that_comes_late_changes_nothing() -> None:
+    """Fails if an attempt that is over replaces what the next one has written, by task id."""
+    first, second, over = threading.Event(), threading.Event(), threading.Event()
+    late: list[BaseException] = []
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        first.set()
+        second.wait(5)
+        return [[1.0, 0.0] for _ in texts]
+
+    def node(state: Talk, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            try:
+                ctx.memory.put(FACTS, "late", "slow", embed=True)
+            except InvalidRequest as refused:
+                late.append(refused)
+            over.set()
+            return
+        assert first.wait(5)
+        ctx.memory.put(FACTS, "own", 1)
+        second.set()
+        assert over.wait(5)
+
+    policy = {"retry": Retry(attempts=2, delay=0), "timeout": Timeout(run=0.1)}
+    app = line(MemoryStore(), node, policy=policy, memory=Memory(embed=embed, dims=2))
+    app.invoke(START_INPUT, "t")
+    assert versions(app, "own", "late") == [1, 0]
+    assert "is over" in str(late[0])
+
+
+def test_first_writes_of_parallel_tasks_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if the first task of a run makes the collection: two first ones made two of them."""
+
+    class Slow(Remembered):
+        def __init__(self) -> None:
+            time.sleep(0.05)
+            super().__init__()
+
+    monkeypatch.setattr(task_port, "Remembered", Slow)
+    begin = threading.Barrier(8, timeout=5)
+
+    def put(state: Talk, ctx: Context) -> None:
+        begin.wait()
+        ctx.memory.put(FACTS, ctx.node, 1)
+
+    graph: StateGraph[Any] = StateGraph(Talk)
+    names = [f"n{number}" for number in range(8)]
+    for name in names:
+        graph.add_node(name, put)
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    app = graph.compile(store=MemoryStore())
+    app.invoke(START_INPUT, "t")
+    assert versions(app, *names) == [1] * 8
+
+
+def test_threads_of_one_node_write_together() -> None:
+    """Fails if ``Remembered`` has no lock: its collection is made, and counted, by each thread."""
+
+    def node(state: Talk, ctx: Context) -> None:
+        def put(number: int) -> None:
+            for place in range(30):
+                ctx.memory.put(FACTS, f"k{number}.{place}", 1)
+
+        each = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+        for thread in each:
+            thread.start()
+        for thread in each:
+            thread.join()
+
+    app = line(MemoryStore(), node)
+    app.invoke(START_INPUT, "t")
+    assert len(app.memory.list(FACTS, limit=999)) == 240
+
+
+def test_the_node_that_was_refused_is_named() -> None:
+    """Fails if a step of several tasks blames its first node for the write of another."""
+    log: list[int] = []
+
+    def other(state: Talk, ctx: Context) -> None:
+        ctx.memory.put(FACTS, "other", 1)
+
+    store = MemoryStore()
+    graph: StateGraph[Any] = StateGraph(Talk)
+    graph.add_node("other", other)
+    graph.add_node("race", racing(store, 99, log))
+    for name in ("other", "race"):
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    app = graph.compile(store=store)
+    with pytest.raises(ExecutionError, match="node 'race' failed") as failed:
+        app.invoke(START_INPUT, "t")
+    assert isinstance(failed.value.__cause__, MemoryChanged)
+    state = app.state("t")
+    failure = store.failure(state.key, state.run_id)
+    assert failure is not None
+    assert failure.node == "race"
+    assert versions(app, "other") == [0]
+
+
+@pytest.mark.parametrize("interval", [1, 2, 10])
+@pytest.mark.parametrize("how", ["race", "current", "two"])
+def test_a_refused_step_leaves_no_update(store: Store, interval: int, how: str) -> None:
+    """Fails if the batch of the failure has the update of a step whose memory was refused."""
+    log: list[int] = []
+    race = racing(store, 99, log)
+
+    def plain(state: Talk) -> dict[str, Any]:
+        return {"log": ["plain"]}
+
+    def with_context(state: Talk, ctx: Context) -> dict[str, Any]:
+        return race(state, ctx)
+
+    def found(state: Talk) -> dict[str, Any]:
+        return race(state, current())
+
+    def compare(state: Talk) -> dict[str, Any]:
+        current().memory.put(FACTS, "n", 1, if_version=0)
+        return {"log": ["compared"]}
+
+    graph: StateGraph[Any] = StateGraph(Talk)
+    graph.add_node("a", plain)
+    graph.add_node("b", plain)
+    graph.add_edges(START, "a", "b")
+    kinds: dict[str, list[Any]] = {
+        "race": [with_context],
+        "current": [found],
+        "two": [compare, compare],
+    }
+    last = kinds[how]
+    for number, node in enumerate(last):
+        graph.add_node(f"c{number}", node)
+        graph.add_edge("b", f"c{number}")
+        graph.add_edge(f"c{number}", END)
+    app = graph.compile(checkpoint=CheckpointConfig(store=store, interval=interval))
+    with pytest.raises((ExecutionError, InvalidRequest)):
+        app.invoke(START_INPUT, "t")
+    state = app.state("t")
+    assert (state.status, state["log"]) == ("failed", ["plain", "plain"])
+    assert state.next == tuple(f"c{number}" for number in range(len(last)))
+
+
+@pytest.mark.parametrize("interval", [1, 2, 10])
+def test_a_step_that_is_stopped_before_its_commit_leaves_nothing(interval: int) -> None:
+    """Fails if a run that is stopped in a router saves the step, whose node then runs again."""
+    asked: list[int] = []
+
+    def plain(state: Talk) -> dict[str, Any]:
+        return {"log": ["plain"]}
+
+    def learn(state: Talk) -> dict[str, Any]:
+        current().memory.put(FACTS, "n", 1)
+        return {"log": ["learned"]}
+
+    def route(state: Talk) -> str:
+        asked.append(1)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return END
+
+    graph: StateGraph[Any] = StateGraph(Talk)
+    graph.add_node("plain", plain)
+    graph.add_node("learn", learn)
+    graph.add_edges(START, "plain", "learn")
+    graph.add_conditional_edges("learn", route, [END])
+    app = graph.compile(checkpoint=CheckpointConfig(store=MemoryStore(), interval=interval))
+    with pytest.raises(KeyboardInterrupt):
+        app.invoke(START_INPUT, "t")
+    assert versions(app, "n") == [0]
+    assert app.resume("t")["log"] == ["plain", "learned"]
+    assert versions(app, "n") == [1]
