@@ -35,7 +35,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice, takewhile
@@ -186,8 +186,8 @@ class ScheduleRun:
         thread = handle.thread.thread
         return {"since": tick, "previous": thread, "fired": fired, "verdict": "waits"}
 
-    def submit(self, tick: int, tenant: str) -> Handle[Any]:
-        key = ThreadKey(tenant, self.schedule.thread(tick))
+    def submit(self, tick: int, tenant: str, thread: str = "") -> Handle[Any]:
+        key = ThreadKey(tenant, thread or self.schedule.thread(tick))
         input = self.schedule.input_at(tick)
         config = self.schedule.config
         call = Call(input=input, thread=key, config=config, if_exists="keep", is_own=True)
@@ -335,11 +335,22 @@ class Schedules:
         it can be repeated. The runs may overlap, whatever the schedule says of its own.
         """
         found = self._find(name)
+        ticks = self.past_ticks(name, start, end)
+        return [found.submit(tick, tenant or found.key.tenant) for tick in ticks]
+
+    def past_ticks(self, name: str, start: datetime, end: datetime) -> Iterator[int]:
+        """The ticks that ``backfill`` submits, in microseconds since 1970."""
+        found = self._find(name)
         if start.tzinfo is None or end.tzinfo is None:
             raise InvalidRequest("backfill() takes datetimes with a time zone")
         first, last = _microseconds(start), min(_microseconds(end), found.clock.now() + 1)
-        ticks = takewhile(lambda tick: tick < last, found.schedule.ticks(first - 1))
-        return [found.submit(tick, tenant or found.key.tenant) for tick in ticks]
+        return takewhile(lambda tick: tick < last, found.schedule.ticks(first - 1))
+
+    def run(self, name: str) -> Handle[Any]:
+        """Submit a run now, besides those of the ticks; it may overlap with them."""
+        found = self._find(name)
+        now = found.clock.now()
+        return found.submit(now, found.key.tenant, found.schedule.thread_beside(now))
 
     def pause(self, name: str) -> bool:
         """Stop a schedule until it is resumed; return whether it was running.

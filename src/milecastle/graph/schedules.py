@@ -117,6 +117,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         time = to_datetime(tick).isoformat(timespec=form).replace("+00:00", "Z")
         return own_name("tick", f"{self.name}@{time}")
 
+    def thread_beside(self, time: int) -> str:
+        """The thread of a run beside the ticks: listed with theirs, after them."""
+        at = to_datetime(time).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return own_name("tick", f"{self.name}@now@{at}")
+
     def input_at(self, tick: int) -> Any:
         if not callable(self.input):
             return self.input

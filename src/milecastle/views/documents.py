@@ -667,18 +667,18 @@ class ScheduleLine(Document, frozen=True):
     missed: int
 
 
-class BackfillLine(Document, frozen=True):
-    """A firing that a backfill submitted; ``reused``: its thread exists, and was left as it is."""
+class TickLine(Document, frozen=True):
+    """A submitted run of a schedule; ``reused``: its thread exists, and was left as it is."""
 
     thread: str
     reused: bool
 
 
 class SchedulesDocument(Document, frozen=True):
-    """``schedules``."""
+    """``schedules``. ``submitted`` is what ``backfill`` and ``run`` submitted."""
 
     schedules: tuple[ScheduleLine, ...]
-    backfilled: tuple[BackfillLine, ...] = ()
+    submitted: tuple[TickLine, ...] = ()
 
 
 class SubmitDocument(Document, frozen=True):

@@ -63,7 +63,7 @@ def test_a_backfill_submits_each_tick_once(timed: Desk) -> None:
         "tick@@report@2026-03-29T01:00:00Z",
         "tick@@report@2026-03-30T01:00:00Z",
     ]
-    found = listed(timed, "backfill", "report", *RANGE).backfilled
+    found = listed(timed, "backfill", "report", *RANGE).submitted
     assert [(each.thread, each.reused) for each in found] == [(each, False) for each in threads]
     out = timed.call("schedules", "backfill", "report", *RANGE, *APP)
     assert "0 of 3 ticks were submitted" in out.stderr

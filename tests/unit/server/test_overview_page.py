@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec.structs
 import pytest
@@ -338,6 +339,56 @@ def test_schedule_is_paused_and_resumed_and_shows_its_firings(api: Api, browser:
         assert info.status == status
     reader = Browser(api).log_in(token_of("default", "read"))
     assert send(reader, "pause") == 403
+
+
+def test_schedules_are_run_now_and_backfilled_from_their_page(api: Api, browser: Browser) -> None:
+    """Fails if a run now takes the name of a tick, or a backfill starts what was not counted."""
+    graph = build("hourly")
+    graph.schedule(timedelta(hours=1), name=BAD, input={"n": 1, "log": []})
+    app = graph.compile(store=api.app.store)
+    api.serve(app)
+    Schedules(app).register()
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    Schedules(app).backfill(BAD, now - timedelta(hours=2), now)
+
+    def send(browser: Browser, action: str, **more: str) -> Any:
+        data = {"csrf": browser.csrf, "graph": "hourly", "name": quote(BAD, safe="")}
+        return browser.ask("POST", "/schedules", data={**data, "action": action, **more})
+
+    begun = send(browser, "run")
+    assert begun.status_code == 303
+    thread = unquote(begun.headers["location"].removeprefix("/threads/"))
+    assert thread.startswith(f"tick@@{BAD}@now@")
+    assert app.state(thread).state == {"n": 1, "log": []}
+
+    times = {"start": f"{now - timedelta(hours=5):%Y-%m-%dT%H:%M}", "end": f"{now:%Y-%m-%dT%H:%M}"}
+    asked = urlencode({"graph": "hourly", "name": BAD, **times})
+    said = browser.page(f"/schedules/backfill?{asked}").one("p", **{"class": "hint"}).text
+    assert said == "5 ticks; 2 of them have a run. 3 runs would be started."
+    done = send(browser, "backfill", **times)
+    assert done.headers["location"].startswith("/threads?prefix=tick%40%40")
+    said = browser.page(f"/schedules/backfill?{asked}").one("p", **{"class": "hint"}).text
+    assert said == "5 ticks; 5 of them have a run. 0 runs would be started."
+    assert len(list(app.threads(after="tick@@"))) == 6
+
+    long = urlencode({"graph": "hourly", "name": BAD, **times, "start": "2026-01-01T00:00"})
+    for query, words in (
+        (long, "more than 500 ticks"),
+        (asked.replace("start=", "start=x"), "a time is written as"),
+        (asked.replace("hourly", "none"), "does not serve the graph"),
+    ):
+        refused = browser.ask("GET", f"/schedules/backfill?{query}")
+        assert refused.status_code in (400, 404)
+        assert words in refused.text
+    reader = Browser(api).log_in(token_of("default", "read"))
+    wider = {**times, "start": f"{now - timedelta(hours=6):%Y-%m-%dT%H:%M}"}
+    wide = urlencode({"graph": "hourly", "name": BAD, **wider})
+    for one, may in ((browser, True), (reader, False)):
+        text = one.page(f"/schedules/backfill?{wide}").one("main").text
+        assert ("Start 1 run" in text) is may
+    assert send(reader, "run").status_code == 403
+    other = Browser(api).log_in(token_of(OTHER))
+    assert other.ask("GET", f"/schedules/backfill?{asked}").status_code == 400
 
 
 def hour(time: datetime) -> int:

@@ -1,15 +1,17 @@
-"""``milecastle schedules``: what the schedules of a graph are doing; backfill, pause, resume."""
+"""``milecastle schedules``: what the schedules of a graph do; run, backfill, pause, resume."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
+from milecastle.app.runs.submission import Handle
 from milecastle.cli.printing import print_document, print_lines, print_table, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, stored_app, verb
-from milecastle.views.documents import BackfillLine, SchedulesDocument
+from milecastle.views.documents import SchedulesDocument, TickLine
 from milecastle.views.lines import schedule_line, schedule_row
 
 
@@ -30,8 +32,8 @@ def _moment(
 @click.command("schedules")
 @click.argument(
     "action",
-    metavar="[list|backfill|pause|resume]",
-    type=click.Choice(["list", "backfill", "pause", "resume"]),
+    metavar="[list|run|backfill|pause|resume]",
+    type=click.Choice(["list", "run", "backfill", "pause", "resume"]),
     default="list",
 )
 @click.argument("name", metavar="[NAME]", required=False)
@@ -46,15 +48,16 @@ def _moment(
 def command(
     session: Session, action: str, name: str | None, start: datetime | None, end: datetime | None
 ) -> None:
-    """List the schedules of a graph; backfill, pause or resume one.
+    """List the schedules of a graph; run, backfill, pause or resume one.
 
-    backfill submits a run for every tick of a time in the past whose thread does not exist; it can
-    be repeated. A paused schedule misses its ticks until it is resumed.
+    run submits a run now, besides those of the ticks. backfill submits one for every tick of a
+    time in the past whose thread does not exist; it can be repeated. A paused schedule misses its
+    ticks until it is resumed.
     """
     from milecastle.fleet.schedules import Schedules
 
     app, _ = stored_app(session)
-    schedules, done = Schedules(app), list[BackfillLine]()
+    schedules, handles = Schedules(app), list[Handle[Any]]()
     if action != "list" and name is None:
         raise click.UsageError(f"which schedule? Write: milecastle schedules {action} NAME")
     if action == "backfill":
@@ -62,17 +65,21 @@ def command(
             raise click.UsageError("backfill needs --from and --to")
         with session.user_code():
             handles = schedules.backfill(name or "", start, end)
-        done = [BackfillLine(thread=each.thread.thread, reused=each.reused) for each in handles]
+    elif action == "run":
+        with session.user_code():
+            handles = [schedules.run(name or "")]
     elif action == "pause":
         schedules.pause(name or "")
     elif action == "resume":
         schedules.resume(name or "")
+    done = [TickLine(thread=each.thread.thread, reused=each.reused) for each in handles]
     lines = tuple(schedule_line(info) for info in schedules.all())
     if session.as_json:
-        print_document(SchedulesDocument(schedules=lines, backfilled=tuple(done)))
-    elif action == "backfill":
+        print_document(SchedulesDocument(schedules=lines, submitted=tuple(done)))
+    elif action in ("run", "backfill"):
         print_lines(f"{each.thread}{' (exists)' if each.reused else ''}" for each in done)
-        say(f"{sum(not each.reused for each in done)} of {len(done)} ticks were submitted")
+        if action == "backfill":
+            say(f"{sum(not each.reused for each in done)} of {len(done)} ticks were submitted")
     elif not lines:
         say("the graph has no schedules: declare one with graph.schedule(...)")
     else:

@@ -17,11 +17,12 @@ from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.schedules import Schedules
 from milecastle.graph.schedules import Schedule
+from milecastle.model.keys import ThreadKey, own_name
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.server.documents import HttpDocument
 from milecastle.server.pages.forms import named
-from milecastle.server.pages.rendering import fitting, shown_size
+from milecastle.server.pages.rendering import fitting, query_text, segment, shown_size
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.pages.words import duration
 from milecastle.server.request import ApiRequest
@@ -35,6 +36,10 @@ _TICKS: Final = 72
 
 
 _FIRINGS: Final = 20
+_BACKFILLED: Final = 500
+"""How many ticks a page counts and starts."""
+
+_MINUTES: Final = "%Y-%m-%dT%H:%M"
 _WINDOWS: Final = (_HOUR, _DAY, 31 * _DAY, 366 * _DAY)
 _LOOKS: Final[Mapping[str, str]] = {
     "completed": "work",
@@ -71,7 +76,18 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleForm(HttpDocument, frozen=True):
     graph: str
     name: str
-    action: Literal["pause", "resume"]
+    action: Literal["pause", "resume", "run", "backfill"]
+    start: str = ""
+    end: str = ""
+
+
+class BackfillQuery(HttpDocument, frozen=True):
+    """A schedule, and the times of a backfill in UTC, as browsers write them: 2026-11-10T00:00."""
+
+    graph: str = ""
+    name: str = ""
+    start: str = ""
+    end: str = ""
 
 
 @WebPage("GET", "/schedules", "read", label="Schedules")
@@ -175,14 +191,82 @@ def _size(row: ScheduleRow) -> int:
     return 4500 + 90 * len(row.ticks or ()) + 3 * shown_size(row.line.name)
 
 
-@WebPage("POST", "/schedules", "admin", form=ScheduleForm)
-async def change_schedule(request: ApiRequest) -> Response:
-    """Pause or resume a schedule."""
-    form: ScheduleForm = request.body
-    app: App[Any] = request.service.named(named(form.graph))
+@WebPage("GET", "/schedules/backfill", "read", query=BackfillQuery)
+def plan_backfill(request: ApiRequest) -> PageView:
+    """How many runs a backfill would start, before it does."""
+    query: BackfillQuery = request.query
+    if not query.name:
+        return _backfill(query, ("schedules",))
+    app = _app_of(request, query.graph)
+    schedules, store = Schedules(app), app.runner.settings.store
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = query.start or f"{today - timedelta(days=7):{_MINUTES}}"
+    end = query.end or f"{today:{_MINUTES}}"
+    ticks = _bounded(schedules, query.name, start, end)
+    schedule = schedules.runs[query.name].schedule
+    keys = (ThreadKey(app.tenant, schedule.thread(tick)) for tick in ticks)
+    existing = sum(store is not None and store.thread(key) is not None for key in keys)
+    command = ("schedules", "backfill", query.name, "--from", f"{start}Z", "--to", f"{end}Z")
+    return _backfill(
+        query,
+        command,
+        start=start,
+        end=end,
+        ticks=len(ticks),
+        existing=existing,
+        may_change="admin" in request.identity.scopes,
+    )
+
+
+def _backfill(query: BackfillQuery, command: tuple[str, ...], **values: Any) -> PageView:
+    return PageView(
+        template="backfill.html",
+        title=f"Backfill {query.name}",
+        commands=(command,),
+        values={"graph": query.graph, "name": query.name, **values},
+    )
+
+
+def _app_of(request: ApiRequest, graph: str) -> App[Any]:
+    app: App[Any] = request.service.named(graph)
     if app.tenant != request.tenant:
         raise InvalidRequest("the schedules of this graph belong to another tenant")
-    schedules = Schedules(app)
+    return app
+
+
+def _bounded(schedules: Schedules, name: str, start: str, end: str) -> list[int]:
+    ticks = list(islice(schedules.past_ticks(name, _utc(start), _utc(end)), _BACKFILLED + 1))
+    if len(ticks) > _BACKFILLED:
+        raise InvalidRequest(
+            f"there are more than {_BACKFILLED} ticks between these times: choose fewer, or use "
+            "milecastle schedules backfill"
+        )
+    return ticks
+
+
+def _utc(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise InvalidRequest("a time is written as 2026-11-10T00:00, in UTC") from None
+
+
+@WebPage("POST", "/schedules", "admin", form=ScheduleForm)
+async def change_schedule(request: ApiRequest) -> Response:
+    """Run, backfill, pause or resume a schedule."""
+    form: ScheduleForm = request.body
+    app, name = _app_of(request, named(form.graph)), named(form.name)
+    return RedirectResponse(await request.off_loop(_change, Schedules(app), name, form), 303)
+
+
+def _change(schedules: Schedules, name: str, form: ScheduleForm) -> str:
+    """Perform an action; the page to show next."""
+    if form.action == "run":
+        return f"/threads/{segment(schedules.run(name).thread.thread)}"
+    if form.action == "backfill":
+        _bounded(schedules, name, form.start, form.end)
+        schedules.backfill(name, _utc(form.start), _utc(form.end))
+        return f"/threads{query_text({'prefix': own_name('tick', f'{name}@')})}"
     change: Any = schedules.pause if form.action == "pause" else schedules.resume
-    await request.off_loop(change, named(form.name))
-    return RedirectResponse("/schedules", 303)
+    change(name)
+    return "/schedules"

@@ -64,6 +64,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
     graphs.start_run,
     schedules.show_schedules,
     schedules.change_schedule,
+    schedules.plan_backfill,
     workers.show_workers,
     workers.change_limit,
     builds.list_builds,
