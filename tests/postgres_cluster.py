@@ -32,7 +32,10 @@ from milecastle.stores.postgres.pool import Pool
 SKIPPED = bool(os.environ.get("MILECASTLE_NO_POSTGRES"))
 needs_postgres = pytest.mark.skipif(SKIPPED, reason="MILECASTLE_NO_POSTGRES is set")
 
-TABLES = ("entries", "threads", "runs", "results", "manifests", "tags", "mailbox", "memories")
+TABLES = (
+    *("entries", "threads", "runs", "results", "manifests", "tags", "mailbox", "memories"),
+    *("buckets", "bucket_takes"),
+)
 """Those with rows of tenants."""
 _schemas = count(1)
 

@@ -158,6 +158,10 @@ EXPORTED: dict[str, list[str]] = {
     ],
     "milecastle.stores": [
         "Batch",
+        "Bucket",
+        "BucketLevel",
+        "BucketTake",
+        "Buckets",
         "Capabilities",
         "Chain",
         "Check",
@@ -204,7 +208,9 @@ EXPORTED: dict[str, list[str]] = {
         "TaskResult",
         "ThreadInfo",
         "ThreadKey",
+        "Turn",
         "Unopened",
+        "WaitingTurn",
         "WorkerInfo",
         "checks_keys",
         "dated",
@@ -215,6 +221,7 @@ EXPORTED: dict[str, list[str]] = {
         "place_text",
     ],
     "milecastle.testing": [
+        "BucketContract",
         "ClaimContract",
         "Clock",
         "CrashMismatch",

@@ -5,7 +5,13 @@ from __future__ import annotations
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing import ClaimContract, MailboxContract, MemoryContract, StoreContract
+from milecastle.testing import (
+    BucketContract,
+    ClaimContract,
+    MailboxContract,
+    MemoryContract,
+    StoreContract,
+)
 
 
 class TestMemoryStore(StoreContract):
@@ -44,3 +50,11 @@ class TestMemoryOfMemoryStore(MemoryContract):
     def dump(self, store: Store) -> bytes:
         assert isinstance(store, MemoryStore)
         return repr(store.memory.scan("tenant", b"", limit=9999)).encode()
+
+
+class TestBucketsOfMemoryStore(BucketContract):
+    def open_store(self) -> Store:
+        return MemoryStore()
+
+    def reopen(self, store: Store) -> Store:
+        return store

@@ -7,7 +7,13 @@ from functools import cache
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
-from milecastle.testing import ClaimContract, MailboxContract, MemoryContract, StoreContract
+from milecastle.testing import (
+    BucketContract,
+    ClaimContract,
+    MailboxContract,
+    MemoryContract,
+    StoreContract,
+)
 from tests.postgres_cluster import emptied, needs_postgres, new_schema, secured_url, the_cluster
 
 
@@ -87,5 +93,25 @@ class TestMemoryOfPostgresStore(MemoryContract):
 @needs_postgres
 class TestMemoryOfPostgresStoreWithRowSecurity(TestMemoryOfPostgresStore):
     """As another role, and without prepared statements."""
+
+    url = staticmethod(guarded_url)
+
+
+@needs_postgres
+class TestBucketsOfPostgresStore(BucketContract):
+    url = staticmethod(plain_url)
+
+    def open_store(self) -> Store:
+        store = PostgresStore(self.url())
+        emptied(self.url())
+        return store
+
+    def reopen(self, store: Store) -> Store:
+        return PostgresStore(self.url())
+
+
+@needs_postgres
+class TestBucketsOfPostgresStoreWithRowSecurity(TestBucketsOfPostgresStore):
+    """As another role, and without prepared statements. A list has the shared ones."""
 
     url = staticmethod(guarded_url)

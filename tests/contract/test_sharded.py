@@ -9,7 +9,7 @@ from pathlib import Path
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.sharded import ShardedStore
-from milecastle.testing import ClaimContract, MailboxContract, StoreContract
+from milecastle.testing import BucketContract, ClaimContract, MailboxContract, StoreContract
 from tests.postgres_cluster import needs_postgres
 from tests.sharded_cluster import empty_map, new_map
 
@@ -49,4 +49,15 @@ class TestMailboxOfShardedStore(MailboxContract):
         return store
 
     def reopen(self, store: Store) -> ClaimStore:
+        return ShardedStore(the_map())
+
+
+@needs_postgres
+class TestBucketsOfShardedStore(BucketContract):
+    def open_store(self) -> Store:
+        store = ShardedStore(the_map())
+        empty_map(the_map())
+        return store
+
+    def reopen(self, store: Store) -> Store:
         return ShardedStore(the_map())

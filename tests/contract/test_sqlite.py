@@ -11,7 +11,13 @@ import pytest
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore, claiming
-from milecastle.testing import ClaimContract, MailboxContract, MemoryContract, StoreContract
+from milecastle.testing import (
+    BucketContract,
+    ClaimContract,
+    MailboxContract,
+    MemoryContract,
+    StoreContract,
+)
 from milecastle.testing.contract_claims import LANE, queued
 
 
@@ -80,3 +86,15 @@ class TestMemoryOfSqliteStore(MemoryContract):
             tables = ("memories", "memory_words")
             found = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
         return repr(found).encode()
+
+
+class TestBucketsOfSqliteStore(BucketContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "store.db"
+
+    def open_store(self) -> Store:
+        return SqliteStore(self.path)
+
+    def reopen(self, store: Store) -> Store:
+        return SqliteStore(self.path)

@@ -19,6 +19,8 @@ from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing.contract_buckets import buckets_of, take
+from milecastle.testing.contract_buckets import fill as fill_bucket
 from milecastle.testing.contract_claims import LANE, a_worker, queued
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.contract_inputs import enqueued
@@ -60,6 +62,7 @@ def fill(store: ClaimStore) -> None:
     store.commit(gamma.batch(runs=(asleep,)))
     _fill_waiting(store)
     _fill_memory(store)
+    _fill_buckets(store)
     _fill_queues(store)
     change(store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"])
     store.beat(a_worker("patient", silent_after=60.0))
@@ -106,6 +109,21 @@ def _fill_memory(store: Store) -> None:
     put(store, "alone", words=("caf\u00e9", "word"), vectors=b"\0\1\2\3", model="m:1")
     Writer(a_key("kappa"), 14).append(store, memory=(a_write("beside"), a_write("alone")))
     put(store, "theirs", "other", subject="u7", words=("word",), ttl=10**15)
+
+
+def _fill_buckets(store: Store) -> None:
+    fill_bucket(store, "gpt \U0001f3f0", rate=3, period=86400.0, burst=2)
+    buckets = fill_bucket(store, rate=1, period=86400.0, burst=2)
+    for mark in ("m1", "m2", "m3"):
+        take(buckets, mark)
+    buckets.settle(TENANT, "gpt", 1, "m1 settled")
+
+
+def buckets_in(store: Store) -> list[Any]:
+    """The buckets that ``fill`` filled, but for their times."""
+    buckets, times = buckets_of(store), {"promised": 0, "granted": 0}
+    levels = [msgspec.structs.replace(level, **times) for level in buckets.levels()]
+    return [*levels, [turn.bucket for turn in buckets.waiting(TENANT, "m")]]
 
 
 def memory_in(store: Store) -> list[Any]:

@@ -19,6 +19,7 @@ from milecastle.testing.entries import Writer, a_key
 from tests.migration.postgres_golden import PATH, restore, rows_of
 from tests.migration.sqlite_golden import (
     TAGGED,
+    buckets_in,
     claims_in,
     everything_in,
     fill,
@@ -146,6 +147,7 @@ def assert_golden(store: PostgresStore) -> None:
     assert claims_in(store) == claims_in(memory)
     assert messages_in(store) == messages_in(memory)
     assert memory_in(store) == memory_in(memory)
+    assert buckets_in(store) == buckets_in(memory)
     assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
     assert store.recent_threads("tenant").items == memory.recent_threads("tenant").items
     assert store.recent_runs("tenant").items == memory.recent_runs("tenant").items

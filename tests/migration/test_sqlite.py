@@ -25,6 +25,7 @@ from milecastle.testing.entries import Writer, a_key
 from tests.migration.sqlite_golden import PATH as GOLDEN
 from tests.migration.sqlite_golden import (
     TAGGED,
+    buckets_in,
     claims_in,
     everything_in,
     fill,
@@ -60,6 +61,7 @@ def test_golden_file_is_read_and_written(path: Path) -> None:
     assert claims_in(store) == claims_in(memory)
     assert messages_in(store) == messages_in(memory)
     assert memory_in(store) == memory_in(memory)
+    assert buckets_in(store) == buckets_in(memory)
     assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
     assert store.tags.threads("tenant", "red") == memory.tags.threads("tenant", "red")
     assert store.recent_threads("tenant") == memory.recent_threads("tenant")

@@ -50,6 +50,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.batch import Batch, Chain, Opened
+from milecastle.ports.buckets import Buckets
 from milecastle.ports.feed import Feed
 from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import Mailbox, Sent
@@ -124,6 +125,11 @@ class Capabilities(Protocol):
     @property
     def memory(self) -> MemoryItems | None:
         """Long-term memory, written by ``Batch.memory``."""
+        return None
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """Buckets, from which runs take: requests or tokens per time."""
         return None
 
     @property

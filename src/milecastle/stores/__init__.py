@@ -3,8 +3,8 @@
 ``Store`` is the port, ``Batch`` is written, ``Chain`` is read; ``Maintenance`` is for
 stores the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
 threads workers share. ``Capabilities`` are what else a store may have. ``StoreContract``,
-``ClaimContract``, ``MailboxContract`` and ``MemoryContract`` of ``milecastle.testing`` check a
-store. Our own stores are imported on first use.
+``ClaimContract``, ``MailboxContract``, ``MemoryContract`` and ``BucketContract`` of
+``milecastle.testing`` check a store. Our own stores are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.memory import MemoryWrite, StoredItem
 from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
+from milecastle.ports.buckets import Bucket, BucketLevel, Buckets, BucketTake, Turn, WaitingTurn
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, dated
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
@@ -51,6 +52,10 @@ __all__ = [
     "ROLLUP",
     "SNAPSHOT",
     "Batch",
+    "Bucket",
+    "BucketLevel",
+    "BucketTake",
+    "Buckets",
     "Capabilities",
     "Chain",
     "Check",
@@ -92,7 +97,9 @@ __all__ = [
     "TaskResult",
     "ThreadInfo",
     "ThreadKey",
+    "Turn",
     "Unopened",
+    "WaitingTurn",
     "WorkerInfo",
     "checks_keys",
     "dated",

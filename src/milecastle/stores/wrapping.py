@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.buckets import Buckets
 from milecastle.ports.feed import Feed
 from milecastle.ports.mailbox import Mailbox
 from milecastle.ports.memory import MemoryItems
@@ -40,6 +41,10 @@ class ForwardingStore(Capabilities):
     @property
     def memory(self) -> MemoryItems | None:
         return self._store.memory
+
+    @property
+    def buckets(self) -> Buckets | None:
+        return self._store.buckets
 
     @property
     def feed(self) -> Feed | None:

@@ -16,12 +16,14 @@ from milecastle.testing.simulator import Simulator
 
 if TYPE_CHECKING:
     from milecastle.testing.claim_contract import ClaimContract
+    from milecastle.testing.contract_buckets import BucketContract
     from milecastle.testing.contract_mailbox import MailboxContract
     from milecastle.testing.contract_memory import MemoryContract
     from milecastle.testing.store_contract import StoreContract
 
 __all__ = [
     "UNANSWERED",
+    "BucketContract",
     "ClaimContract",
     "Clock",
     "CrashMismatch",
@@ -49,14 +51,17 @@ __all__ = [
 
 
 _PARTS = (
-    *("appending", "claiming", "inputs", "keeping", "limits", "listing", "mailbox", "memory"),
-    *("reading", "removing", "tags", "tenants", "workers"),
+    *("appending", "buckets", "claiming", "inputs", "keeping", "limits", "listing", "mailbox"),
+    *("memory", "reading", "removing", "tags", "tenants", "workers"),
+)
+_CONTRACTS = (
+    *("BucketContract", "ClaimContract", "MailboxContract", "MemoryContract", "StoreContract"),
 )
 
 
 def __getattr__(name: str) -> Any:
     """Import a contract on first use: only these need pytest."""
-    if name not in ("ClaimContract", "MailboxContract", "MemoryContract", "StoreContract"):
+    if name not in _CONTRACTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import sys
 
@@ -64,6 +69,10 @@ def __getattr__(name: str) -> Any:
 
     names = {f"{__name__}.contract_{part}" for part in _PARTS}
     pytest.register_assert_rewrite(*(names - sys.modules.keys()))
+    if name == "BucketContract":
+        from milecastle.testing.contract_buckets import BucketContract
+
+        return BucketContract
     if name == "ClaimContract":
         from milecastle.testing.claim_contract import ClaimContract
 

@@ -37,6 +37,7 @@ from milecastle.ports.limits import Limit
 from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage, with_unread
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
+from milecastle.stores.memory.buckets import MemoryBuckets, StoredBuckets
 from milecastle.stores.memory.claims import Claims
 from milecastle.stores.memory.items import ItemChanges, MemoryStoreItems, StoredItems
 from milecastle.stores.memory.messages import Messages
@@ -138,6 +139,7 @@ class MemoryStore(Capabilities):
         self._logs: dict[ThreadKey, _Log] = {}
         self._claims = Claims(now or SteadyTime(), partial(_set_line, self._logs))
         self._items = StoredItems(self._claims.now)
+        self._buckets = StoredBuckets(self._claims.now)
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._pending: tuple[Batch, StoredMessage | None, ItemChanges | None] | None = None
         self._closed = False
@@ -312,6 +314,10 @@ class MemoryStore(Capabilities):
     @property
     def memory(self) -> MemoryStoreItems:
         return MemoryStoreItems(self._lock, self._items, self._check_open)
+
+    @property
+    def buckets(self) -> MemoryBuckets:
+        return MemoryBuckets(self._lock, self._buckets, self._check_open)
 
     def recent_threads(
         self,

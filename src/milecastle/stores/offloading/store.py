@@ -26,6 +26,7 @@ from milecastle.codec.envelope import frame_files, names_objects
 from milecastle.errors import CodecError, Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.ports.buckets import Buckets
 from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import (
     Mailbox,
@@ -179,6 +180,11 @@ class OffloadingStore(ForwardingStore):
     def memory(self) -> MemoryItems | None:
         """Long-term memory of the inner store: its values are small."""
         return self.inner.memory
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """Buckets of the inner store."""
+        return self.inner.buckets
 
     @property
     def maintenance(self) -> Maintenance | None:

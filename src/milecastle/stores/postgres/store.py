@@ -53,6 +53,7 @@ from milecastle.ports.store import (
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
+from milecastle.stores.postgres.buckets import PostgresBuckets
 from milecastle.stores.postgres.claiming import Claims, Repeat
 from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
@@ -381,6 +382,10 @@ class PostgresStore(PostgresServer, Capabilities):
     @property
     def memory(self) -> PostgresMemory:
         return self._memory
+
+    @property
+    def buckets(self) -> PostgresBuckets:
+        return PostgresBuckets(self._pool, self._sql, self._retry)
 
     @property
     def feed(self) -> PostgresFeed:

@@ -50,6 +50,7 @@ from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.notify import Listener
 from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.store import Located
+from milecastle.stores.sharded.buckets import ShardedBuckets
 from milecastle.stores.sharded.claiming import ShardedClaims
 from milecastle.stores.sharded.databases import Database, Databases
 from milecastle.stores.sharded.joining import MapServers
@@ -454,6 +455,10 @@ class ShardedStore(MapServers, Capabilities):
 
     def set_limit(self, limit: Limit) -> None:
         self._databases.each(lambda store: store.set_limit(limit))
+
+    @property
+    def buckets(self) -> ShardedBuckets:
+        return ShardedBuckets(self._databases.all[0].call)
 
     @property
     def listen(self) -> Listen:

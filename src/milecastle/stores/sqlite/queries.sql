@@ -659,6 +659,38 @@ INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: drop_limit
 DELETE FROM limits WHERE graph = ? AND tenant = ?;
 
+-- name: bucket
+SELECT tenant, name, rate, period, burst, promised, granted, sum FROM buckets
+WHERE tenant IN (?, '') AND name = ? ORDER BY tenant DESC LIMIT 1;
+
+-- name: buckets
+SELECT tenant, name, rate, period, burst, promised, granted, sum FROM buckets
+ORDER BY name, tenant;
+
+-- name: put_bucket
+INSERT OR REPLACE INTO buckets VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_bucket
+DELETE FROM buckets WHERE tenant = ? AND name = ? RETURNING 1;
+
+-- name: bucket_take
+SELECT tenant, name, mark, amount, ready_at, granted_at, sum FROM bucket_takes
+WHERE tenant = ? AND name = ? AND mark = ?;
+
+-- name: put_bucket_take
+INSERT OR REPLACE INTO bucket_takes VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_bucket_takes
+DELETE FROM bucket_takes WHERE tenant = ? AND name = ? AND ready_at < ?;
+
+-- name: count_bucket_waiting
+SELECT count(*) FROM bucket_takes WHERE tenant = ? AND name = ? AND granted_at IS NULL;
+
+-- name: bucket_waiting
+SELECT tenant, name, mark, amount, ready_at, granted_at, sum FROM bucket_takes
+WHERE granted_at IS NULL AND tenant IN (?, '') AND mark >= ? AND mark < ?
+ORDER BY ready_at, name;
+
 -- name: count_running
 SELECT lane, tenant, count(*) FROM threads WHERE worker <> '' GROUP BY lane, tenant;
 

@@ -48,6 +48,7 @@ from milecastle.ports.maintenance import (
 from milecastle.ports.pages import Page, PageKey, place_after
 from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Join, JoinedStore, Opened
 from milecastle.stores.sqlite import claiming
+from milecastle.stores.sqlite.buckets import SqliteBuckets
 from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.joining import JoinedFile, joined_transaction
 from milecastle.stores.sqlite.log import Known, ThreadLog, glance
@@ -355,6 +356,10 @@ class SqliteStore(SqliteFile, Capabilities):
     @property
     def memory(self) -> SqliteMemory:
         return SqliteMemory(self._connections, self.path, self._now)
+
+    @property
+    def buckets(self) -> SqliteBuckets:
+        return SqliteBuckets(self._connections, self.path, self._now)
 
     def recent_threads(
         self,

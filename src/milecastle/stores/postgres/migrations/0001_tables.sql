@@ -241,6 +241,34 @@ CREATE TABLE {schema}.limits (
     PRIMARY KEY (graph, tenant)
 ) WITH (fillfactor = 50);
 
+-- How much of a resource runs may use: rate units in a period, burst at once. Of a tenant, or of all
+-- if that is empty. promised, granted: until when either fills the bucket. Times are in
+-- microseconds.
+CREATE TABLE {schema}.buckets (
+    period bigint NOT NULL,
+    promised bigint NOT NULL DEFAULT 0,
+    granted bigint NOT NULL DEFAULT 0,
+    rate integer NOT NULL,
+    burst integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant, name)
+) WITH (fillfactor = 50);
+
+-- What was taken from them, by the mark of the taker. granted_at: empty until then.
+CREATE TABLE {schema}.bucket_takes (
+    amount bigint NOT NULL,
+    ready_at bigint NOT NULL,
+    granted_at bigint,
+    tenant text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    mark text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant, name, mark)
+);
+CREATE INDEX bucket_takes_by_time ON {schema}.bucket_takes (tenant, name, ready_at);
+CREATE INDEX bucket_takes_waiting ON {schema}.bucket_takes (tenant, mark)
+    WHERE granted_at IS NULL;
+
 -- A database may be one of several behind one map: then the next two tables say which shards it has.
 -- In every other database they are empty, and nothing reads them after it was opened.
 

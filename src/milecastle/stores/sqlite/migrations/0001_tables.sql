@@ -244,6 +244,34 @@ CREATE TABLE limits (
     PRIMARY KEY (graph, tenant)
 ) WITHOUT ROWID;
 
+-- How much of a resource runs may use: rate units in a period, burst at once. Of a tenant, or of all if
+-- that is empty. promised, granted: until when either fills the bucket. Times are in microseconds.
+CREATE TABLE buckets (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    rate INTEGER NOT NULL,
+    period INTEGER NOT NULL,
+    burst INTEGER NOT NULL,
+    promised INTEGER NOT NULL,
+    granted INTEGER NOT NULL,
+    sum INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name)
+) WITHOUT ROWID;
+
+-- What was taken from them, by the mark of the taker. granted_at: empty until then.
+CREATE TABLE bucket_takes (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    mark TEXT NOT NULL,
+    amount INTEGER NOT NULL,
+    ready_at INTEGER NOT NULL,
+    granted_at INTEGER,
+    sum INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name, mark)
+) WITHOUT ROWID;
+CREATE INDEX bucket_takes_by_time ON bucket_takes (tenant, name, ready_at);
+CREATE INDEX bucket_takes_waiting ON bucket_takes (tenant, mark) WHERE granted_at IS NULL;
+
 -- One row. seen: a time that has passed. The system clock may be set back; that of the store does not
 -- go back.
 CREATE TABLE clock (seen INTEGER NOT NULL);
