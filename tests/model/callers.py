@@ -207,7 +207,7 @@ def perform(history: History, plan: Plan, app: App[State]) -> Any:
         history.end(call, "unknown")
         history.wrong.append(f"{call.verb} raised {call.error}")
         return None
-    _note(call, found)
+    note_found(call, found)
     history.end(call, "returned")
     return found
 
@@ -219,7 +219,7 @@ def _check_names(history: History, call: Call, said: str) -> None:
             history.wrong.append(f"an error about {call.key.thread} names {name}: {said[:90]}")
 
 
-def _note(call: Call, found: Any) -> None:
+def note_found(call: Call, found: Any) -> None:
     if call.verb in ("submit", "answer", "retry", "invoke"):
         call.run_id, call.status = found.run_id, found.status
     if call.verb in ("state", "invoke"):

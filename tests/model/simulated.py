@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from milecastle import App
 from milecastle.app.runs.ownership import Sighting
+from milecastle.engine.emissions import emission_offset
 from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
@@ -29,10 +30,10 @@ from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing import with_store
 from tests.model import callers
-from tests.model.callers import Plan, perform
+from tests.model.callers import Plan, note_found, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.people import People
-from tests.model.specification import History, judge, reverts
+from tests.model.specification import Call, History, judge, reverts
 from tests.model.views import look, parent_of, served, unended
 from tests.simulation.fleet.course import SILENT, Course
 from tests.simulation.fleet.processes import Connection, Process
@@ -68,11 +69,18 @@ class Watched:
 
     writer: Any = None
 
-    def __init__(self, store: Any, history: History, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Any,
+        history: History,
+        now: Callable[[], int],
+        read_emitted: Callable[[ThreadKey], None],
+    ) -> None:
         self._store = store
         self._history = history
         self._wrong = history.wrong
         self._now = now
+        self._read_emitted = read_emitted
         self._claims: list[tuple[int, str, str]] = []
         self._set: dict[tuple[str, str], int] = {}
 
@@ -85,8 +93,10 @@ class Watched:
         self._store.set_limit(limit)
 
     def commit(self, batch: Batch) -> None:
-        """Note which runs are no longer waiting."""
+        """Note which runs are no longer waiting, and read what was emitted as each reader may."""
         self._store.commit(batch)
+        if any(emission_offset(row.task) is not None for row in batch.results):
+            self._read_emitted(batch.key)
         for run in batch.runs:
             if run.status == "running":
                 self._history.note("taken", run.run_id)
@@ -240,9 +250,18 @@ class ModelCourse(Course):
         self.recorded: dict[str, tuple[Any, int]] = {}
         with self.clocks():
             self.opened = self._open(folder)
-        watched: Any = Watched(self.opened, self.history, lambda: self.timeline.now)
+        watched: Any = Watched(
+            self.opened, self.history, lambda: self.timeline.now, self._read_emitted
+        )
         self.claims = self.store = watched
         self.direct = {name: with_store(app, watched) for name, app in self.apps.items()}
+
+    def _read_emitted(self, key: ThreadKey) -> None:
+        line = self.opened.thread(key)
+        if line is not None and line.graph in self.direct:
+            call = self.history.begin(Call(verb="emitted", key=key))
+            note_found(call, self.direct[line.graph].emitted(key))
+            self.history.end(call, "returned")
 
     @contextmanager
     def clocks(self) -> Generator[None, None, None]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from milecastle.app.runs import cancelling
+from milecastle.engine.emissions import Emissions
 from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
 from milecastle.model.keys import ThreadKey
@@ -267,3 +268,13 @@ def test_an_end_that_its_parent_is_not_told_is_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(cancelling, "notify_parent", notify)
     found("a thread is stuck")
+
+
+def test_emissions_that_forget_those_of_earlier_attempts_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(honest: Any, step: int, journal: Any, rows: Any, services: Any) -> None:
+        honest(step, journal, {}, services)
+
+    changed(monkeypatch, "__init__", init, Emissions)
+    found("shows another value of")
