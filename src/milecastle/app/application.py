@@ -430,13 +430,16 @@ class App(Generic[S]):
     def retry(self, thread: Thread, *, delay: float = 0.0, config: Any = None) -> Handle[S]:
         """Hand a thread whose run failed, died or was cancelled over to the workers.
 
-        It resumes from its last committed step; ``config`` replaces the run's.
+        It resumes from its last committed step; ``config`` replaces the run's. A delivery of one of
+        the graph's hooks is retried, too.
         """
-        return self._runner.submit(Call(thread=thread, config=config), delay)
+        runner = self._runner.running(thread)
+        return runner.submit(Call(thread=thread, config=config), delay)
 
     async def aretry(self, thread: Thread, *, delay: float = 0.0, config: Any = None) -> Handle[S]:
         """Async version of ``retry``."""
-        return await self._runner.asubmit(Call(thread=thread, config=config), delay)
+        runner = self._runner.running(thread)
+        return await runner.asubmit(Call(thread=thread, config=config), delay)
 
     def send(
         self,

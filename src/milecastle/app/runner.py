@@ -24,6 +24,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 import msgspec.structs
 
+from milecastle.app.deliveries import (
+    delivery_graph,
+    delivery_key,
+    delivery_tag,
+    fresh_delivery,
+)
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, log_reuse
 from milecastle.app.runs.answering import NOTHING_GIVEN, refuse_refused
@@ -66,12 +72,14 @@ from milecastle.engine.assignment import NOW, Assignment
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import fresh_position
 from milecastle.engine.status import thread_info, waits_at
+from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import Conflict, InvalidRequest, RunInProgress
 from milecastle.graph.structure import UNDECLARED_CONFIG, CompiledGraph
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.children import PARENT
 from milecastle.model.event import Event
-from milecastle.model.keys import ThreadKey, refuse_own, refuse_reserved, refuse_subgraph
+from milecastle.model.keys import ThreadKey, own_name, refuse_own, refuse_reserved, refuse_subgraph
+from milecastle.model.notices import Notice
 from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
 from milecastle.ports.clock import Clock
@@ -97,6 +105,9 @@ Thread = str | ThreadKey
 
 _TOGETHER = 200
 """How many inputs are submitted at a time."""
+
+_NOTIFIED = 100
+"""Of how many open questions of a run hooks are notified at a time."""
 
 _LOOKS = 20
 """How often a call that hands a run over looks at a thread that others change meanwhile."""
@@ -142,6 +153,9 @@ class Runner(Generic[S]):
         self.threads = Threads(graph, store, clock, settings.encryption) if store else None
         if self.threads is not None:
             self.threads.migrations = settings.migrations
+            if graph.hooks:
+                _require_lasting(settings)
+                self.threads.notify = self._notify
         self._graph = graph = _with_caches(graph, settings)
         local = LocalExecutors((graph,), settings.observers)
         self.executors: Executors = ExecutorChoice(local, graph) if graph.is_placed else local
@@ -149,6 +163,62 @@ class Runner(Generic[S]):
         self._committer = committer_of(store) if store else None
         self._begin_child = partial(begin_child, self.threads, clock)
         self.peers: dict[str, Runner[Any]] = {}
+
+    def _notify(self, key: ThreadKey, notice: Notice) -> None:
+        """Submit the deliveries of a notice; those that exist stay as they are."""
+        questions = [""]
+        if notice.event == "question":
+            questions = self._open_questions(key)[:_NOTIFIED]
+        tags = (
+            () if require_shared(self.settings.store).tags is None else (delivery_tag(key.thread),)
+        )
+        for hook in self.graph.hooks:
+            if notice.event not in hook.events:
+                continue
+            calls = [
+                Call(
+                    input=fresh_delivery(key.thread, notice, question),
+                    thread=delivery_key(key.tenant, hook, notice, question),
+                    if_exists="keep",
+                    is_own=True,
+                    tags=tags,
+                )
+                for question in questions
+            ]
+            runner = self.delivering(delivery_graph(hook))
+            if len(calls) == 1:
+                runner.submit(calls[0], priority=0)
+            elif calls:
+                runner.submit_all(calls, 0.0, 0)
+
+    def delivering(self, graph: CompiledGraph) -> Runner[Any]:
+        """The runner of a hook's deliveries, in this app's store."""
+        return Runner(
+            graph,
+            msgspec.structs.replace(
+                self.settings,
+                interval=1,
+                observers=(),
+                checkpoint_dir=None,
+                workspace=None,
+                retry_runs=None,
+                memory=None,
+                migrations={},
+            ),
+        )
+
+    def running(self, thread: Thread) -> Runner[Any]:
+        """The runner of a thread: a hook's, if it is one of its deliveries."""
+        name = self.key(thread).thread
+        for hook in self.graph.hooks:
+            if name.startswith(own_name("delivery", f"{hook.name}@")):
+                return self.delivering(delivery_graph(hook))
+        return self
+
+    def _open_questions(self, key: ThreadKey) -> list[str]:
+        threads, _ = self.stored(key)
+        position, _ = threads.existing(key)
+        return [one.id for one in open_interrupts(position.reserved, position.place) if one.asks]
 
     def stored_files(self) -> StoredFiles:
         settings = self.settings
@@ -663,7 +733,9 @@ class Runner(Generic[S]):
         head = threads.store.head(key)
         record = threads.store.run(key, head.run_id) if head else None
         threads.refuse_foreign(record)
-        if record is not None and (PARENT in record.metadata or record.status == "cancelled"):
+        if record is not None and (
+            self.graph.hooks or PARENT in record.metadata or record.status == "cancelled"
+        ):
             settle_thread(threads, key)
         return threads, key
 
@@ -687,6 +759,15 @@ class Runner(Generic[S]):
         from milecastle.support.off_loop import off_loop
 
         return await off_loop(function, *args)
+
+
+def _require_lasting(settings: AppSettings) -> None:
+    require_shared(settings.store)
+    if not settings.preserve:
+        raise InvalidRequest(
+            "preserve=False deletes a thread when its run completes, before its hooks are called: "
+            "compile a graph with hooks without it"
+        )
 
 
 def _is_final(error: Conflict, call: Call) -> bool:

@@ -29,6 +29,7 @@ from milecastle.engine.rollup_rule import ChainEnd
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import DELTA, HOLDING, Entry, Kind, Source, TaskResult
 from milecastle.model.children import PARENT, has_ended, owed
+from milecastle.model.notices import Notice, event_of, with_notices
 from milecastle.model.reducers import SET
 from milecastle.model.run import CARRIED, TRANSITIONS, Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange
@@ -72,8 +73,9 @@ class Journal:
     the number of its waiting input, which its first entry consumes.
     ``encoded`` is the run's input, to be used if its first entry contains just that.
     ``tags`` are those its thread gets with the first; ``unless`` is the digest its batch
-    has as ``Batch.unless``. ``inboxes`` are topics whose messages start another run. ``config`` is
-    the run's, which snapshots repeat; so are ``times``, those of the newest step that has them.
+    has as ``Batch.unless``. ``inboxes`` are topics whose messages start another run,
+    ``notifies`` the events of its hooks. ``config`` is the run's, which snapshots repeat; so are
+    ``times``, those of the newest step that has them.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Journal:
         self.tags: TagChange | None = None
         self.unless: str | None = None
         self.inboxes: Collection[str] = ()
+        self.notifies: Collection[str] = ()
 
     def note(self, operations: Operations) -> None:
         self._pending = self._pending + operations if self._pending else operations
@@ -254,9 +257,13 @@ class Journal:
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:
         info = thread_info(entry, self.record, waits, self.inboxes)
         info = self.assignment.line(info, self._retry_at) if self.assignment else info
-        if PARENT in self.record.metadata and self._unwritten and has_ended(info):
-            return owed(info, self.record)
-        return info
+        if not self._unwritten:
+            return info
+        is_owed = PARENT in self.record.metadata and has_ended(info)
+        if self.notifies and (event := event_of(info)) and event in self.notifies:
+            notice = Notice(event, self.record.run_id, entry.seq)
+            info = with_notices(info, self.record, [notice])
+        return owed(info, self.record) if is_owed else info
 
     def mark(self, at: Standing) -> Batch:
         self._pending = []

@@ -39,8 +39,8 @@ from milecastle.errors import (
     place_of,
 )
 from milecastle.fleet.context import WorkerContext
-from milecastle.model.children import OUTSTANDING
 from milecastle.model.keys import ThreadKey
+from milecastle.model.notices import is_unsettled
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import was_lost
 from milecastle.ports.store import Opened
@@ -133,7 +133,7 @@ class Segments:
         call = Call(thread=info.key, if_exists="take_over", assignment=assignment, known=known)
         try:
             segment.losses = count_lost(self._context.store, info.key) if is_lost else 0
-            if OUTSTANDING in info.waiting_topics and runner.threads is not None:
+            if is_unsettled(info) and runner.threads is not None:
                 settle_thread(runner.threads, info.key)
                 segment.outcome = "notified"
             elif segment.losses >= self._context.options.losses:
@@ -265,7 +265,8 @@ class Segments:
     def _hold(self, info: ThreadInfo, losses: int) -> None:
         threads = self._context.serving(info.lane).threads
         if threads is not None:
-            failure = hold_lost(threads.store, threads.codec, threads.clock, info, losses)
+            notifies = threads.graph.notifies
+            failure = hold_lost(threads.store, threads.codec, threads.clock, info, losses, notifies)
             _log.error(
                 "thread '%s' is held until it is retried: %s",
                 printable(info.key.thread),

@@ -25,6 +25,7 @@ from milecastle.errors import InvalidRequest, StoreError
 from milecastle.fleet.bulk import Bulk
 from milecastle.fleet.claimer import Claimer
 from milecastle.fleet.context import WorkerContext, WorkerOptions
+from milecastle.fleet.deliveries import delivering
 from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.long_nodes import LongNodes
 from milecastle.fleet.schedules import Schedules
@@ -65,6 +66,7 @@ class Worker:
             app.runner.peers |= peers
         served = [app.runner for app in apps] + self._schedules.runners
         served += [Bulk(app).runner for app in apps]
+        served += delivering(apps, self.options.allow_hosts)
         context.runners = {runner.lane: runner for runner in served}
         self._segments = Segments(context)
         self._claimer = Claimer(context, self._segments)

@@ -18,6 +18,7 @@ import msgspec.structs
 from milecastle.errors import InvalidRequest
 from milecastle.graph.edges import PlainEdge, Router
 from milecastle.graph.functions import caller, is_async, name_of, names_around, qualified_name
+from milecastle.graph.hooks import HookValue, Webhook
 from milecastle.graph.schedules import CatchUp, Overlap, Schedule
 from milecastle.graph.sending import Map
 from milecastle.graph.structure import (
@@ -30,6 +31,7 @@ from milecastle.graph.structure import (
 )
 from milecastle.model.manifest import END, START
 from milecastle.model.message import check_topic
+from milecastle.model.notices import HookEvent
 from milecastle.model.policies import ExecutionConfig, Retry, Timeout
 from milecastle.support.migration_hints import explains_keywords
 from milecastle.support.prepared import prepared
@@ -257,6 +259,39 @@ class GraphBuilder(Generic[S]):
             return function
 
         return give
+
+    @explains_keywords
+    def on(
+        self,
+        *events: HookEvent,
+        url: str,
+        secret: str,
+        name: str | None = None,
+        include: HookValue | Iterable[HookValue] = (),
+    ) -> Self:
+        """Notify a URL of events: ``graph.on("failed", url="https://...", secret="env:SECRET")``.
+
+        Events are ``"completed"``, ``"failed"`` (for good, after every retry) and ``"question"``.
+        The commit of the event leaves the notice, and workers deliver it: at least once, always
+        with the same ``webhook-id``, signed by the rules of Standard Webhooks. ``secret`` names an
+        environment variable of the workers; ``url`` may name one, too. The body has names and
+        numbers; ``include`` adds the ``"error"`` message, the ``"question"`` or the ``"state"``.
+        ``name``, by default the graph's, identifies the hook: its deliveries are runs of the graph
+        ``delivery@@name``.
+        """
+        hook = Webhook(
+            name=self._declared.name if name is None else name,
+            events=tuple(dict.fromkeys(events)),
+            url=url,
+            secret=secret,
+            include=(include,) if isinstance(include, str) else tuple(include),
+        )
+        if any(known.name == hook.name for known in self._declared.hooks):
+            raise InvalidRequest(
+                f"the graph has a hook '{hook.name}' already: give this one a name="
+            )
+        self._declared.hooks.append(hook)
+        return self
 
     def _add_edge(
         self, source: str, target: str, when: Callable[[S], object] | None = None

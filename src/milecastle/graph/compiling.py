@@ -67,6 +67,7 @@ def _freeze(
         interrupt_before=frozenset(interrupt_before),
         interrupt_after=frozenset(interrupt_after),
         schedules=tuple(declared.schedules),
+        hooks=tuple(declared.hooks),
         topics=declared.topics,
         config_type=declared.config_type,
         call_types=declared.call_types,

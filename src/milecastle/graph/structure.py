@@ -14,10 +14,12 @@ import msgspec
 
 from milecastle.errors import InvalidUpdate, NodeTimeout, Place, ProcessLost
 from milecastle.graph.edges import Exits, PlainEdge, Router
+from milecastle.graph.hooks import Webhook
 from milecastle.graph.messages import Upsert, is_same
 from milecastle.graph.schedules import Schedule
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.manifest import Manifest
+from milecastle.model.notices import HookEvent
 from milecastle.model.policies import ExecutionConfig, Ray, Retry, RunOn, Timeout
 from milecastle.model.reducers import Reducer, add, append, maximum, merge, minimum, union
 
@@ -303,6 +305,7 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_before: frozenset[str] = frozenset()
     interrupt_after: frozenset[str] = frozenset()
     schedules: tuple[Schedule, ...] = ()
+    hooks: tuple[Webhook, ...] = ()
     topics: Mapping[str, Any] = {}
     config_type: type | None = None
     call_types: tuple[Any, ...] = ()
@@ -318,6 +321,11 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     def has_flow(self) -> bool:
         """True if a node is a flow."""
         return any(node.is_flow for node in self.nodes.values())
+
+    @property
+    def notifies(self) -> frozenset[HookEvent]:
+        """The events its hooks are notified of."""
+        return frozenset(event for hook in self.hooks for event in hook.events)
 
     @property
     def is_placed(self) -> bool:
@@ -352,6 +360,7 @@ class Declared(msgspec.Struct):
     routers: list[Router] = []
     exit_points: set[str] = set()
     schedules: list[Schedule] = []
+    hooks: list[Webhook] = []
     config: ExecutionConfig = ExecutionConfig()
     input_type: type | None = None
     output_type: type | None = None

@@ -65,7 +65,7 @@ def has_ended(info: ThreadInfo) -> bool:
 
 
 def child_topic(thread: str) -> str:
-    return _bounded(_CHILD, thread)
+    return bounded(_CHILD, thread)
 
 
 def joined_children(info: ThreadInfo) -> list[str]:
@@ -74,10 +74,10 @@ def joined_children(info: ThreadInfo) -> list[str]:
 
 
 def parent_tag(thread: str) -> str:
-    return _bounded("parent:", thread)
+    return bounded("parent:", thread)
 
 
-def _bounded(prefix: str, name: str) -> str:
+def bounded(prefix: str, name: str) -> str:
     if len(name.encode()) + len(prefix) <= 128:
         return prefix + name
     from hashlib import sha256

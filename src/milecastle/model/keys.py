@@ -23,9 +23,10 @@ SUBGRAPH: Final = "\x1f"
 _OWN: Final = "@@"
 """Separates the kind of a thread that Milecastle starts itself from the rest of its name."""
 
-OwnKind = Literal["schedule", "tick", "bulk", "session", "run", "child", "memory"]
+OwnKind = Literal["schedule", "tick", "bulk", "session", "run", "child", "memory", "delivery"]
 """The kinds of threads that no caller starts: schedules, their firings, jobs, sessions and their
-run states, and children; and of names under which keys of memory are stored."""
+run states, children, and deliveries to hooks; and of names under which keys of memory are
+stored."""
 
 
 class ThreadKey(msgspec.Struct, frozen=True, order=True):
@@ -92,7 +93,7 @@ def refuse_own(thread: str) -> None:
     if _OWN in thread:
         raise InvalidRequest(
             f"a thread's name cannot contain '{_OWN}': such names are those of schedules, their "
-            "firings, jobs, sessions and children"
+            "firings, jobs, sessions, children and deliveries"
         )
 
 

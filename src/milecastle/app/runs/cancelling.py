@@ -5,7 +5,7 @@ No state is decoded: this needs neither the graph nor its types, only the key if
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from milecastle.errors import Conflict, InvalidRequest, MailboxFull, ThreadNotFo
 from milecastle.model.checkpoint import Entry
 from milecastle.model.children import OUTSTANDING
 from milecastle.model.keys import ThreadKey
+from milecastle.model.notices import Notice, is_unsettled, notices_of, settled, with_notices
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo, may_become
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.clock import Clock
@@ -70,16 +71,39 @@ def settle(
     clock: Clock,
     key: ThreadKey,
     read_state: Callable[[], Any] | None = None,
+    notify: Callable[[Notice], None] | None = None,
 ) -> bool:
     """Do what a run left to do after its last commit; return whether there was anything.
 
-    Notify its parent if it was spawned; cancel its children if it was cancelled. Then its index row
-    says so: until then it is due, and a writer that replaces it calls this first. Without
-    ``read_state`` the state of a completed run cannot be sent, and nothing is done.
+    Notify its parent if it was spawned, and its graph's hooks; cancel its children if it was
+    cancelled. Then its index row says so: until then it is due, and a writer that replaces it calls
+    this first. Without ``read_state`` the state of a completed run cannot be sent, and without
+    ``notify`` no hook notified: that is left to a worker.
     """
     head, info = store.head(key), store.thread(key)
-    if head is None or info is None or OUTSTANDING not in info.waiting_topics:
+    if head is None or info is None or not is_unsettled(info):
         return False
+    notices = notices_of(info)
+    if OUTSTANDING in info.waiting_topics and not _settle_family(
+        store, codec, clock, key, info, read_state
+    ):
+        return False
+    for notice in notices:
+        if notify is None:
+            return False
+        notify(notice)
+    store.commit(Batch(key=key, head=head.seq, head_id=head.id, thread=settled(info)))
+    return True
+
+
+def _settle_family(
+    store: Store,
+    codec: LogCodec,
+    clock: Clock,
+    key: ThreadKey,
+    info: ThreadInfo,
+    read_state: Callable[[], Any] | None,
+) -> bool:
     record, is_completed = store.run(key, info.run_id), info.status == "completed"
     if is_completed and read_state is None:
         return False
@@ -90,9 +114,6 @@ def settle(
         for child in list(spawned_by(store, key)):
             with suppress(InvalidRequest):  # it is gone, or an input waits that could not start
                 cancel_spawned(store, codec, clock, child.key, key)
-    topics = tuple(one for one in info.waiting_topics if one != OUTSTANDING)
-    row = msgspec.structs.replace(info, worker="", due_at=None, waiting_topics=topics)
-    store.commit(Batch(key=key, head=head.seq, head_id=head.id, thread=row))
     return True
 
 
@@ -159,7 +180,7 @@ def _cancel_waiting(
         return False
     position = Position(values={}, entry=chain.entries[-1])
     note = f"run {record.run_id} was {FROM_OUTSIDE}"
-    due_at = NOW if OUTSTANDING in known.waiting_topics else None
+    due_at = NOW if is_unsettled(known) else None
     batch = journal_at(codec, clock, chain, ended).append(position, "takeover", note)
     record = msgspec.structs.replace(record, status="cancelled", ended_at=clock.now())
     batch = msgspec.structs.replace(
@@ -188,6 +209,8 @@ def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exc
     failure = describe(error, run_id=run_id, node=None, time=clock.now(), attempt=1)
     journal.fail(error, failure)
     line = msgspec.structs.replace(known, worker="", due_at=None)
+    if "failed" in journal.notifies:
+        line = with_notices(line, journal.record, [Notice("failed", run_id, journal.head)])
     batch = msgspec.structs.replace(journal.close(failure), thread=line, consumes=consumes)
     store.commit(batch)
     return True
@@ -204,9 +227,10 @@ def _is_expected(store: Store, head: Entry, ended: RunRecord) -> bool:
     if ended.status != "failed":
         return False
     info = store.thread(ended.key)
-    return info is not None and (
-        info.due_at is not None or bool(waiting_inputs(store, ended.key, 1))
-    )
+    if info is None:
+        return False
+    is_retried = info.due_at is not None and not is_unsettled(info)
+    return is_retried or bool(waiting_inputs(store, ended.key, 1))
 
 
 def count_lost(store: Store, key: ThreadKey) -> int:
@@ -221,7 +245,12 @@ def count_lost(store: Store, key: ThreadKey) -> int:
 
 
 def hold_lost(
-    store: Store, codec: LogCodec, clock: Clock, info: ThreadInfo, count: int
+    store: Store,
+    codec: LogCodec,
+    clock: Clock,
+    info: ThreadInfo,
+    count: int,
+    notifies: Collection[str] = (),
 ) -> Failure | None:
     """End the run of a thread with which so many workers were lost; it waits for ``retry``.
 
@@ -234,5 +263,7 @@ def hold_lost(
     node = nodes[0] if len(nodes) == 1 else None
     failure = describe_lost(record.run_id, node=node, time=clock.now(), count=count)
     record = with_cause(record, failure)
-    close_run(store, codec, clock, chain, record, "failed", failure.message, failure)
+    close_run(
+        store, codec, clock, chain, record, "failed", failure.message, failure, notifies=notifies
+    )
     return failure

@@ -232,7 +232,8 @@ class Start(msgspec.Struct):
 
     def _settle(self, previous: RunRecord) -> None:
         """Let a run that ended do what it left to do, before its index row is replaced."""
-        if PARENT in previous.metadata or previous.status == "cancelled":
+        hooks = self.threads.graph.hooks
+        if hooks or PARENT in previous.metadata or previous.status == "cancelled":
             settle_thread(self.threads.unbound, self.key)
 
     def child(self, update: Mapping[str, Any]) -> RunPlan:
@@ -527,6 +528,8 @@ class Start(msgspec.Struct):
         journal.unless = unless
         if SUBGRAPH not in record.key.thread:
             journal.inboxes = threads.graph.schema.inboxes
+            if threads.graph.hooks:
+                journal.notifies = threads.graph.notifies
         if config is not None:
             journal.configure(config)
         is_declared = threads.graph.config_type is not None
@@ -555,13 +558,14 @@ class Start(msgspec.Struct):
 
 
 def settle_thread(threads: Threads, key: ThreadKey) -> bool:
-    """``settle`` with the state of a completed run."""
+    """``settle`` with the state of a completed run, and the hooks of its graph."""
 
     def read_state() -> Any:
         position, _ = threads.existing(key)
         return threads.graph.schema.present(position.values)
 
-    return settle(threads.store, threads.codec, threads.clock, key, read_state)
+    notify = partial(threads.notify, key)
+    return settle(threads.store, threads.codec, threads.clock, key, read_state, notify)
 
 
 def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan:

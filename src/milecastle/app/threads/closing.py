@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -30,6 +30,7 @@ from milecastle.errors import Conflict, InvalidRequest, RunCancelled
 from milecastle.model.checkpoint import Entry
 from milecastle.model.children import owed
 from milecastle.model.keys import ThreadKey
+from milecastle.model.notices import Notice, event_of, notices_of, with_notices
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, RunStatus
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Store
@@ -92,7 +93,9 @@ def close_run(
     failure: Failure,
     *,
     owes: bool = False,
+    notifies: Collection[str] = (),
 ) -> None:
+    """``owes``: it may have children. ``notifies``: the events of its graph's hooks."""
     key, position = record.key, Position(values={}, entry=chain.entries[-1])
     batch = journal_at(codec, clock, chain, record).append(position, "takeover", note, status)
     known, info = store.thread(key), batch.thread
@@ -103,6 +106,10 @@ def close_run(
             "questions": known.questions,
         }
         info = msgspec.structs.replace(info, **kept)
+        notices = notices_of(known)  # a graph's caller has settled them, others have not
+        if (event := event_of(info)) and event in notifies:
+            notices.append(Notice(event, record.run_id, batch.entries[-1].seq))
+        info = with_notices(info, record, notices)
         info = owed(info, record) if owes else info
     store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
     notify_rest(store, key)

@@ -45,6 +45,7 @@ from milecastle.model.children import PARENT
 from milecastle.model.hosting import HOSTED
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey, refuse_own
+from milecastle.model.notices import Notice
 from milecastle.model.run import ANSWERED, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
@@ -106,8 +107,15 @@ def _refuse_unrecorded(key: ThreadKey, entry: Entry) -> NoReturn:
     raise InvalidRequest(f"run {entry.run_id} of thread '{key.thread}' has no record")
 
 
+def _notify_nobody(key: ThreadKey, notice: Notice) -> None:
+    """A graph without hooks, which may have had some."""
+
+
 class Threads:
-    """One graph's threads in one store. ``encrypts``: each of them has its own key."""
+    """One graph's threads in one store. ``encrypts``: each of them has its own key.
+
+    ``notify`` submits the deliveries of a notice.
+    """
 
     def __init__(
         self, graph: CompiledGraph, store: Store, clock: Clock, sealers: Sealers | None = None
@@ -117,6 +125,7 @@ class Threads:
         self.clock = clock
         self.codec = log_codec_for(graph, sealers, files=store.file_storage is not None)
         self.migrations: dict[str, Migration] = {}
+        self.notify: Callable[[ThreadKey, Notice], None] = _notify_nobody
         self.manifest = graph.manifest.to_bytes()
         self.encrypts = sealers is not None
         self._sealers = sealers

@@ -61,6 +61,13 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Report runs that have not moved for so long; 600 if not set.",
 )
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Deliver to this host of hooks over http, too, and at addresses that are not public.",
+)
 @click.option("--until-idle", is_flag=True, help="Run what is due, and end when nothing is.")
 @verb
 def command(
@@ -72,6 +79,7 @@ def command(
     processes: int,
     metrics: str | None,
     stuck_after: float | None,
+    allow_hosts: tuple[str, ...],
     until_idle: bool,
 ) -> None:
     """Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.
@@ -103,7 +111,8 @@ def command(
     if silent_after is not None:
         changed["heartbeat"] = silent_after / 3
     with session.user_code():
-        worker = Worker(session.apps(), WorkerOptions(concurrency=concurrency, **changed))
+        options = WorkerOptions(concurrency=concurrency, allow_hosts=allow_hosts, **changed)
+        worker = Worker(session.apps(), options)
         _spare_the_collector()
         asyncio.run(_serve(worker, seat, address, until_idle))
     from milecastle.cli.session import end_abandoned
