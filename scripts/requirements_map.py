@@ -124,7 +124,7 @@ TITLES: dict[str, str] = {
     "N1": "An agent is an ordinary graph: model, tools, approvals; each tool call is a task",
     "N2": "Budgets in tokens, money and turns are part of the state and hold across crashes",
     "N4": "A graph is a tool of the Model Context Protocol, and its run a durable task",
-    "N6": "Notifications about failures, questions and ends are durable, signed, repeated until accepted",
+    "N6": "Notifications about failures, questions and ends are durable, signed and repeated",
     "U1": "A command line for every verb",
     "U2": "A local web view",
     "U3": "Examples that run",
