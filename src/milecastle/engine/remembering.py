@@ -85,16 +85,15 @@ MemoryOf = Callable[[str], TaskItems]
 """The items of a tenant."""
 
 
-class Remembered:
+class Remembered(msgspec.Struct, eq=False):
     """What the step's tasks have written so far, each attempt apart. OS threads share it.
 
     ``is_used`` is false until a task has used long-term memory.
     """
 
-    def __init__(self) -> None:
-        self.is_used = False
-        self._lock = Lock()
-        self._writes: dict[int, tuple[RunTask, dict[ItemPlace, MemoryWrite]]] = {}
+    is_used: bool = False
+    _lock: Any = msgspec.field(default_factory=Lock)
+    _writes: dict[int, tuple[RunTask, dict[ItemPlace, MemoryWrite]]] = {}
 
     def open(self, task: RunTask) -> None:
         """Let an attempt write until it is taken."""

@@ -70,9 +70,8 @@ def test_first_writes_of_parallel_tasks_are_all_there(monkeypatch: pytest.Monkey
     """Fails if the first task of a run makes the collection: two first ones made two of them."""
 
     class Slow(Remembered):
-        def __init__(self) -> None:
+        def __post_init__(self) -> None:
             time.sleep(0.05)
-            super().__init__()
 
     monkeypatch.setattr(task_port, "Remembered", Slow)
     begin = threading.Barrier(8, timeout=5)
