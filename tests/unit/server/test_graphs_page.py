@@ -38,8 +38,8 @@ def test_graphs_are_listed_and_described(api: Api, browser: Browser) -> None:
     assert found.one("a", href="/graphs/second").text == "second"
     shown = browser.page("/graphs/trip")
     assert [one.get("id") for one in shown.all("tr") if one.get("id")] == ["node-begin", "node-ask"]
-    assert [one.text for one in shown.all("a", href="#node-ask")] == ["ask"]
-    rows = [one.text for one in shown.all("th", scope="row")]
+    assert [one.text.split() for one in shown.all("a", href="#node-ask")] == [["ask"] * 2, ["ask"]]
+    rows = [one.own for one in shown.all("th", scope="row")]
     assert rows == ["begin", "ask"]
     assert shown.texts("dt")[:3] == ["n", "log", "sure"]
     assert '"additionalProperties": false' in shown.one("main").text
@@ -50,9 +50,34 @@ def test_graphs_are_listed_and_described(api: Api, browser: Browser) -> None:
     assert "MC604" in browser.page("/graphs/none", 404).one("main").text
 
 
+def test_graph_shows_how_its_nodes_have_done(api: Api, browser: Browser) -> None:
+    """Fails if runs of another tenant or graph are counted, or a colour is of another figure."""
+    for number, n in enumerate((13, 13, 1, 42)):
+        api.run(f"t{number}", n)
+    api.app.submit({"n": 1, "log": []}, "waits")
+
+    row = browser.page("/graphs/trip").one("tr", id="node-begin").text.split()
+    assert [row[row.index("end") + 1], *row[-2:]] == ["4", "2", "0"]  # runs, failed, retried
+
+    def look(way: str) -> tuple[str, str]:
+        found = browser.page(f"/graphs/trip?by={way}")
+        (kind,) = [one.get("class") for one in found.all("a") if one.get("data-node") == "begin"]
+        return kind, " ".join(found.texts("text"))
+
+    assert look("failures")[0] == "bad"
+    assert "2 of 4 runs failed" in look("failures")[1]
+    assert look("time")[0] == "plain"
+    assert "p95" in look("time")[1]
+    assert "p95" not in look("plain")[1]
+    assert "no worker" in browser.page("/graphs/trip").one("main").text
+    other = Browser(api).log_in(token_of(OTHER)).page("/graphs/trip")
+    assert "nothing has run" in other.one("main").text
+
+
 def test_drawing_is_an_image_whose_style_is_allowed(api: Api, browser: Browser) -> None:
     """Fails if the policy blocks the style of the drawing, or allows any other."""
-    url = browser.page("/graphs/trip").one("img").get("src")
+    url = "/graphs/trip/drawing.svg"
+    assert browser.page("/graphs/trip").one("a", href=url).text == "Drawing as an image"
     answer = browser.ask("GET", url)
     assert answer.headers["content-type"] == "image/svg+xml"
     (style,) = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
@@ -164,7 +189,7 @@ def test_hostile_names_of_a_graph_are_text(api: Api, browser: Browser) -> None:
         assert len(found.all("script")) == 3
     assert browser.page(place).texts("th").count(shown) == 2
     assert browser.page(place).texts("dt").count(shown) == 1
-    drawing = browser.ask("GET", browser.page(place).one("img").get("src"))
+    drawing = browser.ask("GET", f"{place}/drawing.svg")
     assert "<script" not in drawing.text
     assert "\x1b" not in drawing.text
 

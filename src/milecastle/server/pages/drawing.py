@@ -29,7 +29,7 @@ SIGNS: Final[Mapping[str, str]] = {
 
 
 class NodeLook(NamedTuple):
-    """A drawn node: its kind (a class), one line of facts, and the share of a red bar."""
+    """A drawn node: its kind (a class), one line of facts, and the share of a bar."""
 
     kind: str
     meta: str = ""

@@ -6,34 +6,42 @@ import base64
 import shlex
 from hashlib import sha256
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from markupsafe import escape
 from starlette.responses import Response
 
 from milecastle.app.application import App
+from milecastle.draw.sketch import notes_of
 from milecastle.draw.style import STYLE
 from milecastle.errors import InvalidAnswer, InvalidRequest, MilecastleError
 from milecastle.fleet.schedules import Schedules
 from milecastle.ports.claims import ClaimStore
-from milecastle.server.documents import RunRequest
+from milecastle.ports.store import offers
+from milecastle.server.documents import HttpDocument, RunRequest
 from milecastle.server.graphs import graph_document, graphs_document, served
+from milecastle.server.pages.drawing import NodeLook, draw_page
 from milecastle.server.pages.rendering import command_line, fitting, segment, shown_size
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
 from milecastle.server.pages.timeline import folded
 from milecastle.server.pages.view import PagePlace, PageView, WebPage, of_tenant
-from milecastle.server.pages.words import plural
+from milecastle.server.pages.words import duration, plural
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.redaction import Redact, after_hook, without_values
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import submit_run
 from milecastle.support.printable import printable
-from milecastle.views.documents import ScheduleLine
+from milecastle.views.documents import LaneLine, ScheduleLine
+from milecastle.views.fleet import queue_document
 from milecastle.views.graphs import input_schema
 from milecastle.views.lines import schedule_line
+from milecastle.views.node_statistics import NodeStatistic, NodeStatistics
 from milecastle.views.values import as_json
 
+ColouredBy = Literal["failures", "time", "plain"]
+
+_VERSIONS: Final = 20
 _HIDDEN: Final = "[hidden]"
 _PART: Final = 50_000
 """The bytes that each part of a page may take."""
@@ -50,6 +58,12 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "array": [],
     "object": {},
 }
+
+
+class GraphQuery(HttpDocument, frozen=True):
+    """How the nodes are coloured."""
+
+    by: ColouredBy = "failures"
 
 
 class StartForm(SchemaForm, frozen=True, kw_only=True):
@@ -75,10 +89,10 @@ def list_graphs(request: ApiRequest) -> PageView:
     )
 
 
-@WebPage("GET", "/graphs/{graph}", "read")
+@WebPage("GET", "/graphs/{graph}", "read", query=GraphQuery)
 def show_graph(request: ApiRequest) -> PageView:
-    """One graph, with a form that starts a run of it."""
-    return _view(request, served(request))
+    """One graph: how its nodes have done, and a form that starts a run of it."""
+    return _view(request, served(request), by=request.query.by)
 
 
 @WebPage("GET", "/graphs/{graph}/drawing.svg", "read")
@@ -93,6 +107,7 @@ def _view(
     app: App[Any],
     form: StartForm | None = None,
     error: Exception | None = None,
+    by: ColouredBy = "failures",
 ) -> PageView:
     document, redact = graph_document(app), request.service.redact
     error = None if error is None else without_values(error, redact)
@@ -105,7 +120,18 @@ def _view(
         targets.setdefault(edge["source"], []).append(edge["target"])
     for targeted in targets.values():
         targeted[:] = dict.fromkeys(targeted)
-    rows = [{**node, "next": targets.get(node["name"], [])} for node in nodes]
+    counted = request.service.statistics.of(request.tenant, document.graph)
+    known = {one.node: one for one in counted.nodes}
+    rows = [
+        {**node, "next": targets.get(node["name"], []), "stat": known.get(node["name"])}
+        for node in nodes
+    ]
+    drawing = draw_page(
+        app.graph.manifest,
+        {node["name"]: _look(known.get(node["name"]), counted, by) for node in nodes},
+        lambda name: f"#node-{segment(name)}",
+        notes=notes_of(app.graph),
+    )
     return PageView(
         template="graph.html",
         title=document.graph,
@@ -115,6 +141,12 @@ def _view(
             "document": document,
             "nodes": list(fitting(rows, _size, _PART)),
             "node_count": len(nodes),
+            "drawing": drawing,
+            "by": by,
+            "ways": get_args(ColouredBy),
+            "runs": counted.runs,
+            "slowest": max((one.p95 for one in counted.nodes), default=0),
+            "versions": _versions(request, app),
             "channels": list(fitting(channels, _size, _PART)),
             "channel_count": len(channels),
             "schedules": _schedules(request, app),
@@ -123,6 +155,27 @@ def _view(
             "start": start_values(request, app, form, error),
         },
     )
+
+
+def _look(stat: NodeStatistic | None, all_: NodeStatistics, by: ColouredBy) -> NodeLook:
+    if stat is None or by == "plain":
+        return NodeLook("plain")
+    if by == "time":
+        most = max(one.p95 for one in all_.nodes)
+        return NodeLook("plain", f"p95 {duration(stat.p95 / 1e6)}", stat.p95 / most if most else 0)
+    if not stat.failed:
+        return NodeLook("done", plural(stat.attempts, "run"))
+    tried = stat.attempts + stat.failed
+    return NodeLook("bad", f"{stat.failed} of {plural(tried, 'run')} failed", stat.failed / tried)
+
+
+def _versions(request: ApiRequest, app: App[Any]) -> list[LaneLine]:
+    """The versions of a graph with threads that workers have or will have."""
+    store, graph = request.service.store, app.graph.name
+    if not offers(store, ClaimStore):
+        return []
+    lanes = queue_document(store).lanes
+    return [one for one in lanes if (one.graph, one.tenant) == (graph, request.tenant)][:_VERSIONS]
 
 
 def _size(row: dict[str, Any]) -> int:
