@@ -5,12 +5,15 @@ from __future__ import annotations
 import fnmatch
 import time
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from threading import Lock
 from typing import Any, ClassVar
 
 import msgspec.structs
 
-from milecastle.errors import Conflict, MemoryChanged, StoreError
+from milecastle.errors import Conflict, MemoryChanged, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.model.memory import ItemPlace, MemoryWrite, StoredItem, namespace_of
 from milecastle.ports.fencing import memory_changed
@@ -197,6 +200,49 @@ class ReadsThenWrites(BrokenMemory, caught_by=("test_one_of_eight_writers_gets_t
     def commit(self, batch: Batch) -> None:
         memory = self._compared(batch.key.tenant, batch.memory)
         super().commit(msgspec.structs.replace(batch, memory=memory))
+
+
+class DeletesAnyVersion(BrokenMemory, caught_by=("test_a_deletion_compares_the_version_too",)):
+    """Compares the versions of puts only."""
+
+    class Own(StoredItems):
+        def changes(
+            self, tenant: str, writes: Sequence[MemoryWrite], thread: str = "", seq: int = 0
+        ) -> ItemChanges:
+            free = [
+                msgspec.structs.replace(write, if_version=None) if write.value is None else write
+                for write in writes
+            ]
+            return super().changes(tenant, free, thread, seq)
+
+
+class LocksInTheGivenOrder(
+    BrokenMemory, caught_by=("test_writers_in_other_orders_are_all_served",)
+):
+    """Holds one item after the other, and gives up if another writer has the next one."""
+
+    held: ClassVar[dict[ItemPlace, Lock]] = defaultdict(Lock)
+
+    class Calls(MemoryStoreItems):
+        def write(self, tenant: str, writes: Sequence[MemoryWrite]) -> None:
+            with ExitStack() as stack:
+                for write in writes:
+                    lock = LocksInTheGivenOrder.held[write.place]
+                    if not lock.acquire(timeout=0.05):
+                        raise Unavailable("another writer has the item")
+                    stack.callback(lock.release)
+                    time.sleep(0.001)
+                super().write(tenant, writes)
+
+
+class ShortNames(BrokenMemory, caught_by=("test_the_longest_names_are_stored",)):
+    """Refuses a path that is longer than its index takes."""
+
+    class Calls(MemoryStoreItems):
+        def write(self, tenant: str, writes: Sequence[MemoryWrite]) -> None:
+            if any(len(write.path) > 1024 for write in writes):
+                raise StoreError("the path is longer than a row of the index")
+            super().write(tenant, writes)
 
 
 class HidesOnlyInGet(BrokenMemory, caught_by=("test_an_item_whose_time_is_over_is_nowhere",)):

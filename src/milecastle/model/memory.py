@@ -22,6 +22,9 @@ MOST_BYTES: Final = 1 << 20
 """The most that one step, or one call of ``app.memory``, may write."""
 
 MOST_LABELS: Final = 16
+MOST_PATH: Final = 1536
+"""Bytes of a path: with tenant and key it must fit into a row of an index, on every store."""
+
 _LABEL_BYTES: Final = 256
 _WORD: Final = 64
 _LONGEST_TTL: Final = 3_153_600_000
@@ -145,7 +148,13 @@ def path_of(namespace: Sequence[str], *, least: int = 1) -> bytes:
         raise InvalidRequest(f"a namespace has {least} to {MOST_LABELS} labels")
     for label in namespace:
         check_name("label of a namespace", label, _LABEL_BYTES)
-    return b"".join(label.encode() + b"\0" for label in namespace)
+    path = b"".join(label.encode() + b"\0" for label in namespace)
+    if len(path) > MOST_PATH:
+        raise InvalidRequest(
+            f"a namespace may have at most {MOST_PATH:,} bytes, with one more for each label; this "
+            f"one has {len(path):,}: shorten its labels, or move some of it into the key"
+        )
+    return path
 
 
 def namespace_of(path: bytes) -> tuple[str, ...]:

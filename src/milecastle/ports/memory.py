@@ -3,14 +3,15 @@
 Rules for every store with this port, checked by ``milecastle.testing.MemoryContract``:
 
 1. An item is found under the prefixes of its path and under no others, whatever its labels: paths
-   and keys are compared byte by byte.
+   and keys are compared byte by byte. Paths have up to 1,536 bytes.
 2. Tenants are apart in every call: neither items nor words of another tenant are read, counted or
    ranked.
 3. ``Batch.memory`` is written with its batch, or not at all. A refused batch leaves nothing, also
    in a group.
 4. ``version`` counts the writes of an item, from 1. ``if_version`` is compared in the transaction
    that writes: ``MemoryChanged`` if it is another, and then nothing of the batch, or of the call,
-   is written. Of writers who expect the same version one succeeds.
+   is written. Of writers who expect the same version one succeeds. A deletion compares it too.
+   Writers of the same items in other orders wait for each other, and are not refused.
 5. An item whose time is over, by the store's clock, is in no answer, whether it was swept or not.
    Put again, it has the version 1. Reading extends nothing; ``touch`` does.
 6. ``sweep`` removes items whose time is over when they are removed: one that was put again stays.

@@ -32,7 +32,8 @@ import pytest
 
 from milecastle.errors import Conflict, MemoryChanged, StoreError, Unavailable
 from milecastle.model.checkpoint import DELTA, SNAPSHOT
-from milecastle.model.memory import MemoryWrite, StoredItem, namespace_of, path_of
+from milecastle.model.keys import MAX_ID_BYTES
+from milecastle.model.memory import MOST_PATH, MemoryWrite, StoredItem, namespace_of, path_of
 from milecastle.ports.memory import MemoryItems
 from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks
@@ -238,6 +239,67 @@ class MemoryContract(ContractHooks):
         assert (version(store), version(store, "other")) == (2, 1)
         with pytest.raises(MemoryChanged):
             put(store, "nobody", if_version=1)
+
+    def test_a_deletion_compares_the_version_too(self, store: Store) -> None:
+        # Rule 4: alone, beside puts, and of an item that is not there.
+        writer = Writer(a_key("thread", TENANT))
+        writer.append(store)
+        put(store)
+        for expected in (0, 2):
+            stale = (a_write("other"), a_write(value=None, if_version=expected))
+            with pytest.raises(MemoryChanged) as refused:
+                store.commit(writer.batch(writer.plan(), memory=stale))
+            assert refused.value.place == (PATH, "tea")
+            with pytest.raises(MemoryChanged):
+                items_of(store).write(TENANT, stale)
+        assert (version(store), version(store, "other")) == (1, 0)
+        with pytest.raises(MemoryChanged):
+            put(store, "nobody", value=None, if_version=1)
+        writer.append(store, memory=(a_write("other"), a_write(value=None, if_version=1)))
+        assert (version(store), version(store, "other")) == (0, 1)
+        put(store, value=None, if_version=0)
+        put(store, ttl=1)
+        self.wait(0.01)
+        put(store, value=None, if_version=0)
+
+    def test_writers_in_other_orders_are_all_served(self, store: Store) -> None:
+        # Rule 4: who writes the same items, and deletes some, waits, and is not refused.
+        names = [f"k{number}" for number in range(20)]
+
+        def write(order: Sequence[str], writer: Writer | None) -> None:
+            half = len(order) // 2
+            some = [a_write(key, b"x" if at < half else None) for at, key in enumerate(order)]
+            if writer is None:
+                items_of(store).write(TENANT, some)
+            else:
+                writer.append(store, memory=tuple(some))
+
+        writers = [Writer(a_key(f"thread{number}", TENANT), number) for number in range(1, 5)]
+        for writer in writers:
+            writer.append(store)
+        for meeting in range(_MEETINGS):
+            each = [*writers] if meeting % 2 else [None] * 4
+            orders = [names, names[::-1]] * 2
+            calls = [partial(write, *pair) for pair in zip(orders, each, strict=True)]
+            assert _at_once(calls) == 4
+            assert {version(store, key) > 0 for key in names[:10]} in ({True}, {False})
+
+    def test_the_longest_names_are_stored(self, store: Store) -> None:
+        # Rule 1: of tenants, paths and keys, with all their indexes.
+        tenant, key = "t" * MAX_ID_BYTES, "\U0010ffff" * (MAX_ID_BYTES // 4)
+        path = path_of(("\U0010ffff" * 64,) * 5 + ("a" * 245,))
+        assert len(path) >= MOST_PATH - 6
+        write = a_write(key, path=path, subject="\U0010ffff" * 64, words=("\U0010ffff" * 64,))
+        rng = random.Random(7)  # noqa: S311 - what does not compress
+        hard = "".join(chr(rng.randint(0x20000, 0x2A000)) for _ in range(64))
+        other = path_of((hard, *(hard[::-1], hard[3:] + hard[:3]) * 2, hard[:60]))
+        items_of(store).write(tenant, [write, msgspec.structs.replace(write, path=other)])
+        for one in (path, other):
+            found = items_of(store).get(tenant, one, key)
+            assert found is not None
+            assert found.place == (one, key)
+        assert len(items_of(store).with_words(tenant, b"", write.words, limit=9)) == 2
+        assert items_of(store).erase(tenant, write.subject) == 2
 
     def test_one_of_eight_writers_gets_the_version(self, store: Store) -> None:
         # Rule 4: whoever compares and writes apart lets two in.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from milecastle import (
@@ -26,6 +29,10 @@ from milecastle.engine import task_port
 from milecastle.engine.remembering import Remembered
 from milecastle.errors import MemoryChanged
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing.contract_memory import PATH, a_write
+from milecastle.testing.entries import Writer, a_key
+from tests.acceptance.fleet.test_callers_transaction import conninfo_of
 from tests.acceptance.memory.test_remembering import (
     FACTS,
     START_INPUT,
@@ -69,11 +76,11 @@ def test_an_embedding_that_comes_late_changes_nothing() -> None:
 def test_first_writes_of_parallel_tasks_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails if the first task of a run makes the collection: two first ones made two of them."""
 
-    class Slow(Remembered):
-        def __post_init__(self) -> None:
-            time.sleep(0.05)
+    def slow() -> Remembered:
+        time.sleep(0.05)
+        return Remembered()
 
-    monkeypatch.setattr(task_port, "Remembered", Slow)
+    monkeypatch.setattr(task_port, "Remembered", slow)
     begin = threading.Barrier(8, timeout=5)
 
     def put(state: Talk, ctx: Context) -> None:
@@ -108,6 +115,69 @@ def test_threads_of_one_node_write_together() -> None:
     app = line(MemoryStore(), node)
     app.invoke(START_INPUT, "t")
     assert len(app.memory.list(FACTS, limit=999)) == 240
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_joined_batch_writes_its_memory(store: Store, is_open: bool) -> None:
+    """Fails if ``commit`` of a joined store leaves ``Batch.memory`` out, or out of its transaction.
+
+    ``is_open``: the caller's transaction has begun, so that PostgreSQL writes in a savepoint.
+    """
+    if store.join is None:
+        pytest.skip("the store joins no transaction")
+    assert store.memory is not None
+    writer = Writer(a_key("t", "tenant"))
+    writer.append(store)
+    memory = (a_write(if_version=0), a_write("other"), a_write("none", None))
+    with closing(_connected(store)) as mine:
+        if is_open:
+            mine.execute("CREATE TABLE IF NOT EXISTS own (n integer)")
+        joined = store.join(mine, writer.key)
+        with pytest.raises(MemoryChanged):
+            joined.commit(writer.batch(writer.plan(), memory=(a_write(if_version=7),)))
+        joined.commit(writer.batch(writer.plan(), memory=memory))
+        mine.rollback()
+        assert store.memory.get("tenant", PATH, "tea") is None
+        joined.commit(writer.batch(writer.plan(), memory=memory))
+        mine.commit()
+    found = [store.memory.get("tenant", PATH, key) for key in ("tea", "other", "none")]
+    assert [one and (one.version, one.thread, one.seq) for one in found] == [
+        (1, "t", 2),
+        (1, "t", 2),
+        None,
+    ]
+
+
+def _connected(store: Store) -> Any:
+    if isinstance(store, SqliteStore):
+        return sqlite3.connect(store.path)
+    return psycopg.connect(conninfo_of(store))
+
+
+def test_a_put_and_a_deletion_in_one_task_compare(store: Store) -> None:
+    """Fails if PostgreSQL drops ``if_version`` of a put that the same task deletes."""
+    app = line(store)
+    app.memory.put(FACTS, "n", 1)
+
+    def node(state: Talk, ctx: Context) -> None:
+        ctx.memory.put(FACTS, "n", 2, if_version=7)
+        ctx.memory.delete(FACTS, "n")
+
+    with pytest.raises(ExecutionError) as failed:
+        line(store, node).invoke(START_INPUT, "t")
+    assert isinstance(failed.value.__cause__, MemoryChanged)
+    assert versions(app, "n") == [1]
+
+
+def test_a_namespace_that_no_index_holds_is_refused(store: Store) -> None:
+    """Fails with an error of PostgreSQL's index, on that store alone."""
+    app = line(store)
+    longest = (*("é" * 128,) * 5, "a" * 250)
+    app.memory.put(longest, "k", 1)
+    assert app.memory.namespaces(longest) == [longest]
+    for long in ((*longest[:5], "a" * 251), ("a" * 200,) * 16):
+        with pytest.raises(InvalidRequest, match="shorten its labels"):
+            app.memory.put(long, "k", 1)
 
 
 def test_the_node_that_was_refused_is_named() -> None:

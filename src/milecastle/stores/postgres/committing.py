@@ -32,10 +32,11 @@ from psycopg.pq.abc import PGresult
 from milecastle.errors import Conflict, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey, require_key
+from milecastle.model.memory import MemoryWrite
 from milecastle.ports.fencing import conflict, input_known, message_gone
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
-from milecastle.stores.postgres.libpq import Write
+from milecastle.stores.postgres.libpq import Values, Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.translating import Lost, Taken, Unreachable
@@ -145,6 +146,8 @@ class Commits:
         writes = [self._write_of(batch)]
         if batch.thread is not None and writing.is_waiting(batch):
             writes.append((self._sql.wake_waiting, writing.wake_values([batch])))
+        if batch.memory:  # a savepoint is not the transaction that the fence looks for
+            writes += [*self._locks_of([batch]), (self._sql.memory_write, _joined_memory(batch))]
         try:
             send(writes)
         except Taken:
@@ -251,7 +254,7 @@ class Commits:
             if wakes:
                 writes.append((self._sql.wake_waiting, writing.wake_values([batch])))
             if batch.memory:
-                writes.append(self._memory_of(batch))
+                writes += [*self._locks_of([batch]), self._memory_of(batch)]
             result, woken, *_ = self._pool.write_together([(tenant, writes)])
         except Taken:
             return False
@@ -261,6 +264,15 @@ class Commits:
 
     def _memory_of(self, batch: Batch) -> Write:
         return self._sql.memory_batch, writing.memory_batch_values(batch)
+
+    def _locks_of(self, batches: Sequence[Batch]) -> Iterator[Write]:
+        """Statements that hold what these batches write to memory, tenant by tenant."""
+        each: dict[str, list[MemoryWrite]] = {}
+        for batch in batches:
+            each.setdefault(batch.key.tenant, []).extend(batch.memory)
+        for tenant in sorted(each):
+            if len(batches) > 1 or writing.needs_lock(each[tenant]):
+                yield self._sql.memory_lock, writing.memory_lock_values(tenant, each[tenant])
 
     def _resolve(self, batch: Batch, write: Write) -> bool:
         return resolve(
@@ -322,9 +334,11 @@ class Commits:
             yield _Part(write, steps, _named)
         if len(steps) < len(batches):
             yield from self._other_parts(batches)
-        for batch in batches:
-            if batch.memory:  # after its entry, which its transaction must have written
-                yield _Part(self._memory_of(batch), (), _beside)
+        memory = [batch for batch in batches if batch.memory]
+        for lock in self._locks_of(memory):
+            yield _Part(lock, (), _beside)
+        for batch in memory:  # after its entry, which its transaction must have written
+            yield _Part(self._memory_of(batch), (), _beside)
 
     def _other_parts(self, batches: list[Batch]) -> Iterator[_Part]:
         others: list[Batch] = []
@@ -353,6 +367,12 @@ class Commits:
         if result.command_tuples:
             self._woken()
         return ()
+
+
+def _joined_memory(batch: Batch) -> Values:
+    key = batch.key
+    seq = batch.head + len(batch.entries)
+    return writing.memory_values(key.tenant, batch.memory, key.thread.encode(), seq)
 
 
 def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:

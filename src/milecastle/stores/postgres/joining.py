@@ -111,7 +111,7 @@ class JoinedConnection:
                     results.append(result)
                 if not results[0].command_tuples:
                     raise Taken("the statement wrote nothing")
-        except errors.UniqueViolation as error:
+        except (errors.UniqueViolation, errors.DivisionByZero) as error:
             raise Taken(str(error)) from error
         except (errors.SerializationFailure, errors.DeadlockDetected) as error:
             raise Unavailable(

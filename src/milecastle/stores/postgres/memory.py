@@ -14,7 +14,7 @@ from milecastle.stores.postgres.claiming import Repeat
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.rows import Row
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.translating import Lost, Taken
+from milecastle.stores.postgres.translating import Lost, Taken, is_undone
 
 _MOST = 2**31 - 1
 
@@ -52,16 +52,26 @@ class PostgresMemory:
 
     def write(self, tenant: str, writes: Sequence[MemoryWrite]) -> None:
         self._pool.check_open()
-        values = writing.memory_values(tenant, writes)
-        try:
-            self._pool.write(self._sql.memory_write, values, tenant)
-        except Taken:
-            raise self.changed(tenant, writes) from None
-        except Lost as lost:
-            raise Unavailable(
-                f"the connection to PostgreSQL was lost while memory was written: {lost}; read "
-                "the items before writing them again"
-            ) from lost
+        statement = self._sql.memory_write, writing.memory_values(tenant, writes)
+        for _ in self._pool.attempts():
+            try:
+                if not writing.needs_lock(writes):
+                    self._pool.write(*statement, tenant)
+                    return
+                lock = self._sql.memory_lock, writing.memory_lock_values(tenant, writes)
+                self._pool.write_together([(tenant, [lock, statement])])
+            except Taken:
+                changed = self.changed(tenant, writes)
+                raise changed or memory_changed(_expecting(writes)[0]) from None
+            except Lost as lost:
+                if is_undone(lost):
+                    continue
+                raise Unavailable(
+                    f"the connection to PostgreSQL was lost while memory was written: {lost}; "
+                    "read the items before writing them again"
+                ) from lost
+            return
+        raise Unavailable("other writers of the same items had to be served first; try again")
 
     def touch(self, tenant: str, places: Sequence[ItemPlace]) -> None:
         paths, keys = [path for path, _ in places], [key for _, key in places]
@@ -73,24 +83,29 @@ class PostgresMemory:
     def sweep(self, tenant: str, *, limit: int) -> int:
         return len(self._run(self._sql.memory_sweep, tenant, limit=_count(limit)))
 
-    def changed(self, tenant: str, writes: Sequence[MemoryWrite]) -> MemoryChanged:
+    def changed(self, tenant: str, writes: Sequence[MemoryWrite]) -> MemoryChanged | None:
         """The error for refused writes: of the first that expects another version."""
-        expecting = [write for write in writes if write.if_version is not None]
-        for write in expecting:
+        for write in _expecting(writes):
             found = self.get(tenant, *write.place)
             if write.if_version != (found.version if found else 0):
                 return memory_changed(write)
-        return memory_changed(expecting[0])
+        return None
 
     def of_batch(self, batch: Batch) -> MemoryChanged | None:
-        """``changed`` for a refused batch; ``None`` if its memory expects no versions."""
-        if not any(write.if_version is not None for write in batch.memory):
-            return None
-        return self.changed(batch.key.tenant, batch.memory)
+        """``changed`` for a refused batch; ``None`` if its memory does not explain it."""
+        changed = self.changed(batch.key.tenant, batch.memory)
+        if changed is None and not (batch.unless or batch.consumes):
+            expecting = _expecting(batch.memory)  # it had another version for a moment
+            return memory_changed(expecting[0]) if expecting else None
+        return changed
 
     def _run(self, query: bytes, tenant: str, **asked: object) -> list[Row]:
         self._pool.check_open()
         return self._retry(query, {"tenant": tenant, **asked}, tenant)
+
+
+def _expecting(writes: Sequence[MemoryWrite]) -> list[MemoryWrite]:
+    return [write for write in writes if write.if_version is not None]
 
 
 def _item(row: Row) -> StoredItem:

@@ -134,6 +134,7 @@ class Statements:
                 is_known=_IS_KNOWN if run else sql.SQL("false"),
                 new=_format(file_text("new_results"), schema=known) if once else _TRUE,
                 fence=fence,
+                live=_format(file_text("memory_live")),
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
             )
@@ -154,6 +155,7 @@ class Statements:
         self.append_consuming = direct("append", writing.APPEND_CONSUMING, first, consuming=True)
         self.wake_waiting = direct("wake_waiting", writing.WAKE_WAITING, first)
         fence = _format(file_text("memory_fence"), schema=known)
+        self.memory_lock = direct("memory_lock", writing.MEMORY_LOCK, first)
         self.memory_write = direct("memory_write", writing.MEMORY, first)
         self.memory_batch = direct("memory_write", writing.MEMORY_BATCH, first, fence=fence)
         self.send = direct("send", writing.SEND, first)

@@ -48,6 +48,11 @@ def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
     return translate(error)
 
 
+def is_undone(lost: Lost) -> bool:
+    """True if the server has undone the transaction, for another one: it can be sent again."""
+    return isinstance(lost.__cause__, errors.DeadlockDetected | errors.SerializationFailure)
+
+
 def translate(error: psycopg.Error) -> MilecastleError:
     if isinstance(error, _MISSING):
         return StoreError(

@@ -73,6 +73,7 @@ MEMORY = (
     *(arrays.TEXTS, arrays.BYTEAS, arrays.TEXTS, arrays.INT8S, arrays.INT8S),
     *(arrays.TEXT, arrays.INT8),
 )
+MEMORY_LOCK = (arrays.TEXT, arrays.BYTEAS, arrays.TEXTS)
 MEMORY_BATCH = (*MEMORY, arrays.INT2, arrays.BYTEA)
 HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
 """The types of the parameters of the statements of these names."""
@@ -244,6 +245,15 @@ def memory_values(
         thread,
         _INT8(seq),
     ]
+
+
+def needs_lock(writes: Sequence[MemoryWrite]) -> bool:
+    """True if one statement does not write these items in order: puts are, deletions are not."""
+    return len(writes) > 1 and any(write.value is None for write in writes)
+
+
+def memory_lock_values(tenant: str, writes: Sequence[MemoryWrite]) -> Values:
+    return [*memory_values(tenant, writes)[:3]]
 
 
 def memory_batch_values(batch: Batch) -> Values:

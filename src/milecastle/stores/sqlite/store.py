@@ -143,7 +143,7 @@ class SqliteStore(SqliteFile, Capabilities):
         require_key(key)
         self._connections.check_open()
         joined = partial(joined_transaction, connection, self.path)
-        return JoinedFile(joined, partial(self._write, known=None), self.mailbox)
+        return JoinedFile(joined, partial(self._write_one, known=None), self.mailbox)
 
     def _write_one(
         self, transaction: Transaction, batch: Batch, known: Known | None

@@ -17,6 +17,7 @@ WITH clock AS MATERIALIZED (
     DELETE FROM {schema}.memories AS old
     USING given
     WHERE given.removed AND old.tenant = $1 AND old.path = given.path AND old.key = given.key
+    RETURNING old.path, old.key, CASE WHEN {live} THEN old.version ELSE 0 END AS version
 ), written AS (
     INSERT INTO {schema}.memories AS old (
         tenant, path, key, value, subject, words, vectors, model, ttl, expires_at, version,
@@ -48,5 +49,10 @@ WITH clock AS MATERIALIZED (
         seq = excluded.seq
     RETURNING path, key, version
 )
-SELECT 1 / (count(*) FILTER (WHERE expected >= 0 AND written.version <> expected + 1) = 0)::integer
-FROM written JOIN given USING (path, key)
+SELECT 1 / (count(*) FILTER (WHERE expected <> coalesce(found.version, 0)) = 0)::integer
+FROM given LEFT JOIN (
+    SELECT path, key, version - 1 AS version FROM written
+    UNION ALL
+    SELECT path, key, version FROM removed
+) AS found USING (path, key)
+WHERE expected >= 0
