@@ -10,13 +10,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
+from milecastle.server.hooks import InboundHook, SendTo, SubmitTo, hook, standard_webhooks
 from milecastle.server.identity import Identity
 from milecastle.server.oidc.settings import Oidc
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-__all__ = ["Identity", "Mountable", "Oidc", "asgi", "problem_for"]
+__all__ = [
+    "Identity",
+    "InboundHook",
+    "Mountable",
+    "Oidc",
+    "SendTo",
+    "SubmitTo",
+    "asgi",
+    "hook",
+    "problem_for",
+    "standard_webhooks",
+]
 
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -81,6 +93,7 @@ def asgi(
     identify: Callable[[Mapping[str, str]], Identity | None] | None = None,
     mcp: bool = False,
     oidc: Oidc | None = None,
+    hooks: Iterable[InboundHook] = (),
 ) -> Mountable:
     """The ASGI application serving these apps, which share one store.
 
@@ -105,6 +118,8 @@ def asgi(
 
     ``oidc`` names an OpenID Connect issuer: its bearer tokens are accepted, and people log in to
     the pages there. Claims give the tenant, the scopes and the name.
+
+    ``hooks`` take events of other services, under ``/hooks/NAME``, each made by ``hook``.
     """
     require_extra()
     if mcp:
@@ -123,4 +138,5 @@ def asgi(
         identify=identify,
         mcp=mcp,
         oidc=oidc,
+        hooks=hooks,
     )

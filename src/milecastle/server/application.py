@@ -37,6 +37,7 @@ from milecastle.server.budget import outgoing
 from milecastle.server.chat.table import CHAT
 from milecastle.server.documents import WaitQuery
 from milecastle.server.event_stream import EventStreamResponse
+from milecastle.server.hooks import InboundHook
 from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.json_answers import json_answer
 from milecastle.server.limits import JSON, read_body, refuse_large_headers, refuse_two_lengths
@@ -54,6 +55,7 @@ from milecastle.server.problems import (
     Refused,
     problem_response,
 )
+from milecastle.server.receiving import hook_endpoint
 from milecastle.server.redaction import Redact, without_values
 from milecastle.server.request import (
     ApiRequest,
@@ -74,6 +76,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
+_UNVERIFIED = 200
+"""Requests whose bodies are read before their senders are known."""
+
 _OTHER = "(other)"
 _NOBODY = Identity("", frozenset())
 
@@ -97,9 +102,12 @@ class Application:
         access: Access,
         hosts: Collection[str] = (),
         mcp: Mounted | None = None,
+        hooks: Iterable[InboundHook] = (),
     ) -> None:
         self.service = service
         self.open_requests = OpenRequests()
+        self.unverified = OpenRequests()
+        self.unverified.most = _UNVERIFIED
         self.access = access
         self._mcp = mcp
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
@@ -110,6 +118,8 @@ class Application:
         self._renderer = Renderer(PAGES, frozenset(service.apps), hidden, issuer)
         paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
         lines: list[Endpoint | WebPage] = [*ENDPOINTS, *CHAT, *PAGES]
+        if hooks := tuple(hooks):
+            lines.append(hook_endpoint(hooks))
         for line in lines:
             paths[line.path][line.method] = line
         self._router = Router(
@@ -243,6 +253,8 @@ class Application:
             caller = self.access.caller(http.headers, identity)
             held.enter_context(self.open_requests.one(caller))
             CALLER.set(caller)
+        elif isinstance(endpoint, Endpoint) and endpoint.is_raw:
+            held.enter_context(self.unverified.one(""))
         query = convert_query(endpoint.query, http.query_params.multi_items())
         if isinstance(query, WaitQuery) and query.wait:  # the answer has the state
             require_scope(identity, "read")
@@ -263,6 +275,8 @@ async def _body(service: Service, endpoint: Endpoint | WebPage, http: Request) -
             return None
         given = await read_body(http, FORM)
         return await service.if_large(len(given), decode_form, endpoint.form, given, http.headers)
+    if endpoint.is_raw:
+        return await read_body(http, *endpoint.kinds)
     if endpoint.body is None:
         return None
     is_token = credential(http.headers).is_token  # pages of other sites can send plain text
@@ -333,6 +347,7 @@ def assemble(
     identify: Identify | None = None,
     mcp: bool = False,
     oidc: Oidc | None = None,
+    hooks: Iterable[InboundHook] = (),
 ) -> Application:
     if tokens is None and token is None and identify is None and oidc is None:
         raise InvalidRequest(
@@ -353,4 +368,4 @@ def assemble(
         from milecastle.server.mcp.serving import McpPath
 
         mounted = McpPath(service, access.identify)
-    return Application(service, access, frozenset(hosts), mounted)
+    return Application(service, access, frozenset(hosts), mounted, hooks)

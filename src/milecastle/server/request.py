@@ -103,6 +103,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     ``answers`` are the documents by status, a text if it is not JSON; ``problems`` the statuses
     that only this endpoint has. ``stores`` says it asks the store. ``also`` are more scopes
     that a token needs. ``kinds`` are the media types of bodies, if the caller sends a token.
+    ``is_raw``: its handler gets the bytes of a body, and says itself who may send it.
     """
 
     method: str
@@ -117,6 +118,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     stores: bool = True
     also: tuple[TokenScope, ...] = ()
     kinds: tuple[str, ...] = (JSON,)
+    is_raw: bool = False
 
     def __call__(self, handler: Handler | Callable[[ApiRequest], msgspec.Struct]) -> Endpoint:
         summary = self.summary or (handler.__doc__ or "").partition("\n")[0]

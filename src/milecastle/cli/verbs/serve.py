@@ -72,6 +72,11 @@ from milecastle.views.documents import ServeDocument
     help="With what scopes for this server begin; milecastle: if not set.",
 )
 @click.option("--mcp", is_flag=True, help="Also serve the graphs as MCP tools, under /mcp.")
+@click.option(
+    "--hooks",
+    metavar="MODULE:FUNCTION",
+    help="A function that returns the hooks for events of other services, under /hooks/NAME.",
+)
 @redact_option
 @verb
 def command(
@@ -83,6 +88,7 @@ def command(
     worker: bool | None,
     mcp: bool,
     redact: str | None,
+    hooks: str | None,
     issuer: str | None,
     **oidc: str | None,
 ) -> None:
@@ -133,6 +139,7 @@ def command(
             redact=session.hook(redact),
             mcp=mcp,
             oidc=settings,
+            hooks=make_hooks() if (make_hooks := session.hook(hooks)) else (),
         )
         listening = ListeningSocket(seat.socket, f"{host}:{port}") if seat else listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")

@@ -1,0 +1,68 @@
+"""``POST /hooks/{name}``: an event of another service, verified before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from milecastle.errors import InvalidRequest
+from milecastle.server.hooks import InboundHook, SendTo, SubmitTo, known_hooks, unknown_hook
+from milecastle.server.problems import UNAUTHORIZED, UNREADABLE, Refused
+from milecastle.server.request import ApiRequest, Endpoint, Reply
+from milecastle.server.service import Service
+
+PATH: Final = "/hooks/{name}"
+
+
+class HookDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an event: the same whenever it is sent."""
+
+    accepted: bool = True
+
+
+def hook_endpoint(hooks: Iterable[InboundHook]) -> Endpoint:
+    """The route of a server's hooks."""
+    known, unknown = known_hooks(hooks), unknown_hook()
+
+    async def receive(request: ApiRequest) -> Reply:
+        """Take an event of another service."""
+        found = known.get(request.path["name"], unknown)
+        await request.off_loop(_take, request.service, found, request.http.headers, request.body)
+        return Reply(HookDocument(), 202)
+
+    answers = {202: HookDocument}
+    return Endpoint("POST", PATH, None, answers=answers, is_raw=True)(receive)
+
+
+def _take(service: Service, found: InboundHook, headers: Mapping[str, str], body: bytes) -> None:
+    id = found.verify({name.lower(): text for name, text in headers.items()}, body)
+    if not id:
+        raise Refused(UNAUTHORIZED, 401, "no hook of this name accepts this event")
+    try:
+        event = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refused(UNREADABLE, 400, "the body is not JSON") from None
+    wanted = found.to(event)
+    if wanted is not None:
+        _doing(service, found, wanted, wanted.key or f"{found.name}:{id}")()
+
+
+def _doing(
+    service: Service, found: InboundHook, wanted: SendTo | SubmitTo, id: str
+) -> Callable[[], Any]:
+    key = service.key(found.tenant or service.tenant, wanted.thread)
+    match wanted:
+        case SendTo():
+            app, by = service.app_for(key, wanted.graph), f"hook:{found.name}"
+            return partial(app.send, key, wanted.value, wanted.topic, key=id, by=by)
+        case SubmitTo():
+            app = service.app_for(key, wanted.graph)
+            return partial(app.submit, wanted.input, key, key=id, if_busy="queue")
+        case _:
+            raise InvalidRequest(
+                f"to= of hook '{found.name}' returns SendTo, SubmitTo or None, not "
+                f"{type(wanted).__name__}"
+            )
