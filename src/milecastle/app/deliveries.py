@@ -7,7 +7,6 @@ compile the graph here; only a worker's can send (``fleet/deliveries.py``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, Final, TypedDict
 
 from milecastle.engine.context import Context
@@ -67,6 +66,8 @@ def delivery_graph(hook: Webhook, deliver: Deliver | None = None) -> CompiledGra
 
 def delivery_key(tenant: str, hook: Webhook, notice: Notice, question: str) -> ThreadKey:
     """The delivery's thread, whose name is its ``webhook-id``."""
+    from hashlib import blake2b  # slow to import
+
     asked = f"-{blake2b(question.encode(), digest_size=12).hexdigest()}" if question else ""
     return own_key(tenant, "delivery", f"{hook.name}@{notice.run_id}{asked}")
 
