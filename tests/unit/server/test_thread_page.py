@@ -14,6 +14,7 @@ from milecastle import (
     START,
     Context,
     ExecutionError,
+    ExecutionOptions,
     Keyring,
     Retry,
     Send,
@@ -632,6 +633,32 @@ def test_what_a_thread_did_between_checkpoints() -> None:
     entries = [entry(seq, source) for seq, source in enumerate(sources, 1)]
     found = [one.kind for one in intervals(entries, {}, None, 100)]
     assert found == ["waiting", "running", "waiting", "running", "running", "sleeping"]
+
+
+def test_every_checkpoint_of_10_000_can_be_shown(api: Api, browser: Browser) -> None:
+    """``page`` refuses more than 300 kB. Fails if the list or the drawing follows the whole log."""
+    graph: StateGraph[Any] = StateGraph(Trip, name="long")
+    graph.add_node("up", lambda state: {"n": state["n"] + 1})
+    graph.add_edge(START, "up")
+    graph.add_conditional_edges(
+        "up", lambda state: "up" if state["n"] < 10_000 else "end", {"up": "up", "end": END}
+    )
+    app = graph.compile(store=api.app.store)
+    api.serve(app)
+    app.invoke({"n": 0, "log": []}, "t", options=ExecutionOptions(max_steps="unlimited"))
+    head = len(list(app.history("t")))
+    assert head == 10_001
+
+    for at in (1, 2, head // 2, head):
+        for tab in ("state", "changes", "raw", "about"):
+            text = browser.page(f"/threads/t?at={at}&tab={tab}").one("main").text
+            assert f"{at:,}" in text
+    found = browser.page(f"/threads/t?at={head // 2}")
+    near = {one.get("href").partition("at=")[2].partition("&")[0] for one in found.all("a")}
+    assert {str(head // 2 - 1), str(head // 2 + 1)} <= near
+    assert "not over the whole thread" in found.one("main").text
+    said = browser.page("/threads/t?at=20000", 404).one("main").text
+    assert "checkpoint" in said
 
 
 def test_long_names_keep_the_page_small(api: Api, browser: Browser) -> None:
