@@ -16,13 +16,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from functools import partial, wraps
 from itertools import islice
 from math import sqrt
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import PayloadPlace
+from milecastle.codec.files import files_in
 from milecastle.errors import InvalidRequest, KeyNotFound
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey, check_name, own_key, refuse_reserved
@@ -40,6 +41,10 @@ from milecastle.model.memory import (
 )
 from milecastle.ports.memory import MemoryItems
 from milecastle.ports.store import Store
+from milecastle.support.printable import printable
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -162,8 +167,8 @@ class TenantMemory:
         ``after`` is the last item of the page before.
         """
         last = _place(after.namespace, after.key) if after else None
-        found = self._candidates(path_of(under, least=0), pending, last)
-        return [self._opened(item) for _, item in islice(found, _checked(limit))]
+        found = self._hits(self._candidates(path_of(under, least=0), pending, last))
+        return [hit.item for hit in islice(found, _checked(limit))]
 
     def namespaces(
         self,
@@ -175,12 +180,13 @@ class TenantMemory:
     ) -> Sequence[tuple[str, ...]]:
         """Namespaces that have items and begin with these labels."""
         prefix, last = path_of(under, least=0), path_of(after, least=0)
-        found = {*self._items.paths(self.tenant, prefix, after=last, limit=_checked(limit))}
-        for write in pending:
-            if write.path.startswith(prefix) and write.path > last:
-                left = self._candidates(write.path, pending)
-                found.discard(write.path)
-                found |= {write.path for _, item in left if item.path == write.path}
+        own = {one.path for one in pending if one.path.startswith(prefix) and one.path > last}
+        most = _checked(limit) + len(own)  # the task may have emptied as many
+        found = {*self._items.paths(self.tenant, prefix, after=last, limit=most)} - own
+        for path in own:
+            _, first = next(self._candidates(path, pending), (0, None))
+            if first is not None and first.path == path:
+                found.add(path)
         return [namespace_of(path) for path in sorted(found)[:limit]]
 
     def search(
@@ -219,7 +225,8 @@ class TenantMemory:
         return self._hits(self._candidates(prefix) if near is None else self._near(prefix, near))
 
     def _hits(self, found: Iterable[_Scored]) -> Iterator[MemoryHit]:
-        return (MemoryHit(self._opened(item), score) for score, item in found)
+        opened = ((self._opened(item), score) for score, item in found)
+        return (MemoryHit(item, score) for item, score in opened if item is not None)
 
     # ---- in the order of an answer
 
@@ -314,6 +321,11 @@ class TenantMemory:
 
     def _seal(self, subject: str, path: bytes, key: str, value: Any) -> bytes:
         body, place = self._codec.encode_state({"value": value}), _payload_place(path, key)
+        if files_in(body):
+            raise InvalidRequest(
+                f"item {key!r} has a File, whose content is removed with the last checkpoint that "
+                "names it: keep its name or an address of your own, and the File in the state"
+            )
         if self._keyring is None:
             return self._codec.seal(body, place)
         owner = self._owner(subject)
@@ -322,13 +334,24 @@ class TenantMemory:
         except KeyNotFound:
             return self._codec.for_thread(owner, new=True).seal(body, place)
 
-    def _opened(self, item: StoredItem) -> MemoryItem:
+    def _opened(self, item: StoredItem) -> MemoryItem | None:
+        """An item; ``None`` if it was sealed before its subject was erased, and written after."""
         codec = (
             self._codec
             if self._keyring is None
             else self._codec.for_thread(self._owner(item.subject))
         )
-        body = codec.unseal(item.value, _payload_place(item.path, item.key))
+        try:
+            body = codec.unseal(item.value, _payload_place(item.path, item.key))
+        except KeyNotFound:
+            codec.digest(b"")  # refused if the subject has no key: then the keyring is another
+            _logger().warning(
+                "tenant '%s': an item is left out that was sealed before its subject '%s' was "
+                "erased, and written after: erase the subject again",
+                printable(self.tenant),
+                printable(item.subject),
+            )
+            return None
         over = item.expires_at
         return MemoryItem(
             namespace=namespace_of(item.path),
@@ -439,12 +462,14 @@ class AppMemory(TenantMemory):
     def erase(self, *, subject: str) -> int:
         """Remove all items of a subject, and the key they are sealed with; return how many.
 
-        Threads of the subject are not touched: delete those by tag.
+        Threads of the subject are not touched: delete those by tag. What a running task has sealed
+        before cannot be read if it is written later: reads leave it out, with a warning.
         """
         check_name("subject", subject)
-        count = self._items.erase(self.tenant, subject)
+        count, owner = self._items.erase(self.tenant, subject), self._owner(subject)
         if self._keyring is not None:
-            self._keyring.erase(self._owner(subject))
+            self._keyring.erase(owner)
+            self._codec.for_thread(owner, new=True)  # by another key it is seen what was late
         return count
 
     def sweep(self) -> int:
@@ -501,6 +526,12 @@ def require_memory(store: Store) -> MemoryItems:
             "compile(store='sqlite:///...') or 'postgresql://...'"
         )
     return store.memory
+
+
+def _logger() -> Logger:
+    import logging
+
+    return logging.getLogger("milecastle")
 
 
 def _place(namespace: Sequence[str], key: str) -> ItemPlace:

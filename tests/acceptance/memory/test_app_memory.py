@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from milecastle import END, START, App, InvalidRequest, Keyring, Memory, StateGraph, Store
-from milecastle.errors import KeyNotFound, MemoryChanged
+from milecastle.errors import MemoryChanged
 from milecastle.stores.memory import MemoryStore
 
 FACTS = ("users", "u7", "facts")
@@ -252,8 +252,8 @@ def test_encrypted_values_are_sealed_with_their_subjects_key(store: Store) -> No
     copy = [kept]
     assert memory.erase(subject="u7") == 1
     assert memory.get(FACTS, "k") is None
-    with patch.object(type(store.memory), "get", return_value=copy[0]), pytest.raises(KeyNotFound):
-        memory.get(FACTS, "k")
+    with patch.object(type(store.memory), "get", return_value=copy[0]):
+        assert memory.get(FACTS, "k") is None  # no key opens it
     assert [item.value for item in memory.list()] == [{"text": "of nobody"}, {"text": "another"}]
     memory.put(FACTS, "k", "again")
     assert memory.list(FACTS)[0].value == "again"

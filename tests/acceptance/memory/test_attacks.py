@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from milecastle import (
     Context,
     ExecutionError,
     InvalidRequest,
+    Keyring,
     Memory,
     Retry,
     StateGraph,
@@ -27,7 +29,7 @@ from milecastle import (
 )
 from milecastle.engine import task_port
 from milecastle.engine.remembering import Remembered
-from milecastle.errors import MemoryChanged
+from milecastle.errors import KeyNotFound, MemoryChanged
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.contract_memory import PATH, a_write
@@ -178,6 +180,74 @@ def test_a_namespace_that_no_index_holds_is_refused(store: Store) -> None:
     for long in ((*longest[:5], "a" * 251), ("a" * 200,) * 16):
         with pytest.raises(InvalidRequest, match="shorten its labels"):
             app.memory.put(long, "k", 1)
+
+
+def test_pages_of_namespaces_are_full(store: Store) -> None:
+    """Fails if a namespace that the task has emptied takes a place of the page."""
+    app = line(store)
+    spaces = [("n", str(number)) for number in range(9)]
+    for space in spaces:
+        app.memory.put(space, "k", 1)
+    app.memory.put((*spaces[0], "deeper"), "k", 1)
+    pages: list[Any] = []
+
+    def node(state: Talk, ctx: Context) -> None:
+        for space in spaces[:4]:
+            ctx.memory.delete(space, "k")
+        ctx.memory.put(("n", "00"), "new", 1)
+        pages.append(ctx.memory.namespaces(("n",), limit=4))
+        pages.append(ctx.memory.namespaces(("n",), limit=4, after=pages[0][-1]))
+
+    line(store, node).invoke(START_INPUT, "t")
+    assert pages == [[(*spaces[0], "deeper"), ("n", "00"), *spaces[4:6]], spaces[6:9]]
+
+
+def test_an_item_that_came_after_its_subject_was_erased_is_left_out(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails if one item that nobody can open breaks each list, or another keyring hides all."""
+    keyring = Keyring({"k": b"k" * 32}, store=MemoryStore())
+    encryption: dict[str, Any] = {"encryption": keyring, "memory": Memory(index_plain=True)}
+    outside = line(store, **encryption).memory
+
+    def node(state: Talk, ctx: Context) -> None:
+        ctx.memory.put(FACTS, "late", "late", words=True)
+        assert outside.erase(subject="u7") == 1
+
+    app = line(store, node, **encryption)
+    app.memory.put(FACTS, "early", "early")
+    app.memory.put(("users", "u8"), "other", "other", words=True)
+    app.invoke(START_INPUT, "t")
+    assert app.memory.get(FACTS, "late") is None
+    assert [item.key for item in app.memory.list()] == ["other"]
+    assert [item.key for item in app.memory.list(limit=1)] == ["other"]
+    assert [hit.item.key for hit in app.memory.search(words="late other")] == ["other"]
+    assert "erase the subject again" in caplog.text
+    app.memory.put(FACTS, "again", 1)
+    assert [item.key for item in app.memory.list(FACTS)] == ["again"]
+    assert app.memory.erase(subject="u7") == 2
+    for wrong in (
+        Keyring({"k": b"k" * 32}, store=MemoryStore()),
+        Keyring({"other": b"o" * 32}, store=keyring._keys.store),  # pyright: ignore[reportPrivateUsage]
+    ):
+        with pytest.raises(KeyNotFound):
+            line(store, encryption=wrong).memory.list()
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    """Fails if memory keeps a file's name longer than object storage keeps its content."""
+    (tmp_path / "a.txt").write_text("hello")
+
+    def node(state: Talk, ctx: Context) -> None:
+        ctx.memory.put(FACTS, "file", {"kept": [ctx.file(tmp_path / "a.txt")]})
+
+    app = line(f"sqlite:///{tmp_path}/m.db", node, objects=f"file://{tmp_path}/objects")
+    with pytest.raises(ExecutionError) as failed:
+        app.invoke(START_INPUT, "t")
+    assert "keep its name" in str(failed.value.__cause__)
+    with pytest.raises(InvalidRequest, match="item 'file' has a File"):
+        app.memory.put(FACTS, "file", app.files.store(tmp_path / "a.txt"))
+    assert app.memory.list() == []
 
 
 def test_the_node_that_was_refused_is_named() -> None:

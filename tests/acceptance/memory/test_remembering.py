@@ -41,7 +41,7 @@ class Talk(TypedDict):
     log: Annotated[list[Any], append]
 
 
-def line(store: Store | None, *nodes: Callable[..., Any], **options: Any) -> App[Talk]:
+def line(store: Store | str | None, *nodes: Callable[..., Any], **options: Any) -> App[Talk]:
     graph: StateGraph[Talk] = StateGraph(Talk, name="talk")
     policy = options.pop("policy", {})
     for number, node in enumerate(nodes):
