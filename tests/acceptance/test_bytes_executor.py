@@ -41,10 +41,11 @@ from milecastle.errors import NodeTimeout
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.message import Message
 from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
+from milecastle.ports.buckets import Turn
 from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.task import MISSING, NewChild, TaskPort
+from milecastle.ports.task import MISSING, Draw, NewChild, TaskPort
 from milecastle.records import Interrupt
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import with_store
@@ -190,6 +191,12 @@ class FarPort:
 
     async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild]) -> None:
         await self._near.aspawn(self._task(task), app, children)
+
+    def draw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any]) -> Turn | None:
+        return self._near.draw(self._task(task), how, name, given)
+
+    async def adraw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any]) -> Turn | None:
+        return await self._near.adraw(self._task(task), how, name, given)
 
     def emit(self, task: RunTask, value: Any, keep: bool = False) -> None:
         self._near.emit(self._task(task), self._wire.value(task, value), keep)

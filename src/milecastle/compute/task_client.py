@@ -306,6 +306,9 @@ class RemoteTasks:
             case "spawn":
                 name, children = arguments
                 port.spawn(task, name, [NewChild(*child) for child in children])
+            case "draw":
+                turn = port.draw(task, *arguments)
+                found = None if turn is None else [*turn]
             case "deadline":
                 found = [*port.deadline(*arguments)]
             case "answer":

@@ -53,9 +53,10 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.file import FilePlace
 from milecastle.model.message import Message
 from milecastle.model.task import RunFacts, RunTask, TaskFacts
+from milecastle.ports.buckets import Turn
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.task import MISSING, NewChild
+from milecastle.ports.task import MISSING, Draw, NewChild
 
 if TYPE_CHECKING:
     import asyncio
@@ -157,6 +158,14 @@ class FarPort:
 
     async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any]) -> Any:
         self._refuse_memory(task)
+
+    def draw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any]) -> Turn | None:
+        found = self._ask("draw", how, name, [*given])
+        return None if found is None else Turn(*found)
+
+    async def adraw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any]) -> Turn | None:
+        found = await self._aask("draw", how, name, [*given])
+        return None if found is None else Turn(*found)
 
     def _refuse_memory(self, task: RunTask) -> NoReturn:
         raise InvalidRequest(

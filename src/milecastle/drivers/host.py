@@ -24,6 +24,7 @@ from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import CancelEvent
 from milecastle.model.run import Segment
+from milecastle.ports.buckets import Buckets, require_buckets
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
 from milecastle.ports.files import PlacedFiles, require_files
@@ -221,6 +222,10 @@ class HostServices:
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         store = self.host.store
         return require_files(store.file_storage if store else None).files(tenant, sealed=sealed)
+
+    def buckets(self) -> Buckets:
+        store = self.host.store
+        return require_buckets(store.buckets if store else None)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         return function(*args)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from os import PathLike
+from time import sleep
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -27,15 +28,20 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey, own_name
 from milecastle.model.message import Message, check_topic
 from milecastle.model.task import Origin, RunFacts, RunTask
+from milecastle.ports.buckets import MOST, Turn, check_amount, marks_of
 from milecastle.ports.files import FileReader
 from milecastle.ports.mailbox import Sent
-from milecastle.ports.task import MISSING, NewChild, TaskPort
+from milecastle.ports.task import MISSING, Draw, NewChild, TaskPort
 
 T = TypeVar("T")
 D = TypeVar("D")
 
 _LONGEST: Final = 3_153_600_000.0
 """The longest deadline, in seconds: a hundred years."""
+
+
+_WAITS_HERE: Final = 1.0
+"""A turn that comes in less than so many seconds is waited for by the process."""
 
 
 class FlowQuestions(Protocol):
@@ -98,6 +104,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     receives: int = 0
     sends: int = 0
     spawns: int = 0
+    draws: int = 0
+    waited: bool = False
     beat: float = 0.0
     over: bool = False
     call: str = ""
@@ -515,6 +523,90 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 f"flow '{self.node}' is replayed, and memory changes: use it inside a step, whose "
                 "commit writes it"
             )
+
+    def take(self, name: str, amount: int = 1) -> None:
+        """Take an amount from a bucket of the store, as requests or tokens of a model.
+
+        The run waits for its turn, in the order of arrival. For a second or more it stops, with the
+        status ``sleeping``, without a process; then the node runs again from its beginning, and
+        this call returns. A node that runs again takes once, a retry of it included. In a step of a
+        flow the process waits. ``InvalidRequest`` if there is no such bucket, or if the amount is
+        more than its burst.
+        """
+        given = self._taking(name, amount)
+        turn = self.port.draw(self.data, "take", name, given)
+        while wait := self._pause_for(turn):
+            sleep(wait)
+            turn = self.port.draw(self.data, "take", name, given)
+
+    async def atake(self, name: str, amount: int = 1) -> None:
+        """Async version of ``take``."""
+        import asyncio
+
+        given = self._taking(name, amount)
+        turn = await self.port.adraw(self.data, "take", name, given)
+        while wait := self._pause_for(turn):
+            await asyncio.sleep(wait)
+            turn = await self.port.adraw(self.data, "take", name, given)
+
+    def settle(
+        self, name: str, amount: int = 0, *, until: datetime | timedelta | float | None = None
+    ) -> None:
+        """Correct what was taken: ``used - estimate``, less than 0 to give back.
+
+        ``until`` is a provider's ``retry-after``, as a time, a duration or seconds: no run gets
+        anything from the bucket before. A node that runs again settles once.
+        """
+        for how, given in self._settling(name, amount, until):
+            self.port.draw(self.data, how, name, given)
+
+    async def asettle(
+        self, name: str, amount: int = 0, *, until: datetime | timedelta | float | None = None
+    ) -> None:
+        """Async version of ``settle``."""
+        for how, given in self._settling(name, amount, until):
+            await self.port.adraw(self.data, how, name, given)
+
+    def _taking(self, name: str, amount: int) -> tuple[int, str]:
+        check_amount(amount, 1)
+        self.waited = False
+        return amount, self._draw(f"take {name}")
+
+    def _settling(
+        self, name: str, amount: int, until: datetime | timedelta | float | None
+    ) -> list[tuple[Draw, tuple[Any, ...]]]:
+        check_amount(amount, -MOST)
+        mark = self._draw(f"settle {name}")
+        found: list[tuple[Draw, tuple[Any, ...]]] = [("settle", (amount, mark))] if amount else []
+        if until is not None:
+            found.append(("hold", read_time(until, "ctx.settle()")))
+        return found
+
+    def _draw(self, what: str) -> str:
+        """The mark of a call: the same if the node runs again."""
+        from hashlib import sha256
+
+        self._refuse_if_over()
+        if self.flow is not None:
+            raise InvalidRequest(
+                f"flow '{self.node}' is replayed, and buckets change: take inside a step"
+            )
+        number, self.draws = self.draws, self.draws + 1
+        text = f"{self.idempotency_key}/{number} {what}"
+        own = marks_of(self.thread) if self.thread else ""
+        return own + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def _pause_for(self, turn: Turn | None) -> float:
+        """Seconds to wait here for a turn; ``Paused`` if the run waits without a process."""
+        self._refuse_if_over()
+        if turn is None or not turn.wait:
+            return 0.0
+        if self.call:
+            return min(turn.wait, _WAITS_HERE)
+        if turn.wait < _WAITS_HERE and not self.waited:
+            self.waited = True
+            return turn.wait
+        raise Paused(f"{self.task}/%{self.draws - 1}", until=turn.ready_at)
 
     def count(self, name: str) -> int:
         """Number of earlier calls with this name, in this attempt.

@@ -24,13 +24,15 @@ from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.message import Message
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
+from milecastle.ports.buckets import Turn, require_buckets
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
 from milecastle.ports.services import Chunks, Services
 from milecastle.ports.store import Batch
-from milecastle.ports.task import MISSING, NewChild
+from milecastle.ports.task import MISSING, Draw, NewChild
 
 _WRITES: Final = ("prepare", "removal")
+_DRAWS: Final = ("take", "settle", "hold")
 _READS: Final = ("get", "list", "namespaces", "search")
 
 
@@ -40,6 +42,15 @@ def _method(items: TaskItems, name: str, known: Sequence[str]) -> Callable[..., 
         raise InvalidRequest(f"long-term memory has no {name!r}")
     method: Callable[..., Any] = getattr(items, name)
     return method
+
+
+def _found(name: str, answer: Turn | bool | None) -> Turn | None:
+    if not answer:
+        raise InvalidRequest(
+            f"there is no bucket '{name}', of this tenant or shared: set it with "
+            f"milecastle queue bucket '{name}' --rate 100/60"
+        )
+    return answer if isinstance(answer, Turn) else None
 
 
 class RunTaskPort:
@@ -260,6 +271,26 @@ class RunTaskPort:
         if self._items is None:
             self._items = self._plan.memory(self.key.tenant)
         return self._services, self._items, self.remembered
+
+    def draw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any]) -> Turn | None:
+        services, call = self._bucket(task, how, name, given)
+        return _found(name, services.call(call))
+
+    async def adraw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any]) -> Turn | None:
+        services, call = self._bucket(task, how, name, given)
+        return _found(name, await services.acall(call))
+
+    def _bucket(
+        self, task: RunTask, how: Draw, name: str, given: Sequence[Any]
+    ) -> tuple[Services, Callable[[], Turn | bool | None]]:
+        self._refuse_if_stopped(task)
+        services = self._services
+        found = require_buckets(services.buckets() if services and self.key else None)
+        if how not in _DRAWS:
+            raise InvalidRequest(f"buckets have no {how!r}")
+        method: Callable[..., Any] = getattr(found, how)
+        key = cast("ThreadKey", self.key)
+        return cast("Services", services), partial(method, key.tenant, name, *given)
 
     def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
         """When a wait times out, and whether that was committed.

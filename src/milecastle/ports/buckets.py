@@ -26,7 +26,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.errors import InvalidRequest
-from milecastle.model.keys import ThreadKey, check_name
+from milecastle.model.keys import SUBGRAPH, ThreadKey, check_name
 
 KEPT: Final = 86_400_000_000
 """For how long after its turn a mark is remembered: a day, in microseconds."""
@@ -189,6 +189,32 @@ class Buckets(Protocol):
     def waiting(self, tenant: str, marks: str) -> Sequence[WaitingTurn]:
         """Turns of marks beginning so that were not granted yet, the first first."""
         ...
+
+
+def marks_of(key: ThreadKey) -> str:
+    """What the marks of a thread's turns begin with, those of its subgraphs included."""
+    from hashlib import sha256
+
+    root = key.thread.partition(SUBGRAPH)[0]
+    text = f"{len(key.tenant)}:{key.tenant}{root}"
+    return sha256(text.encode()).hexdigest()[:24] + "/"
+
+
+def require_buckets(found: Buckets | None) -> Buckets:
+    """Raise ``InvalidRequest`` for a store without buckets."""
+    if found is None:
+        raise InvalidRequest(
+            "buckets need a store that has them: compile(store='sqlite:///...') or "
+            "'postgresql://...'"
+        )
+    return found
+
+
+def check_amount(amount: object, least: int) -> None:
+    """Refuse an amount that is no whole number, or less than ``least``."""
+    if isinstance(amount, bool) or not isinstance(amount, int) or not least <= amount <= MOST:
+        given = amount if isinstance(amount, int) else type(amount).__name__
+        raise InvalidRequest(f"an amount is a whole number from {least}, not {given}")
 
 
 def too_much(name: str, amount: int, burst: int) -> InvalidRequest:

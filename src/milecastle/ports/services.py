@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Segment
+from milecastle.ports.buckets import Buckets
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.store import Batch
 from milecastle.ports.task import TaskPort
@@ -71,6 +72,10 @@ class Services(Protocol):
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """A tenant's files; ``InvalidRequest`` if the store has none."""
+        ...
+
+    def buckets(self) -> Buckets:
+        """The store's buckets; ``InvalidRequest`` if it has none."""
         ...
 
     def acommit(self, batch: Batch, /) -> Coroutine[Any, Any, None]: ...

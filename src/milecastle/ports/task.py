@@ -8,15 +8,20 @@ drives the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from milecastle.model.message import Message
 from milecastle.model.task import RunTask, TaskFacts
+from milecastle.ports.buckets import Turn
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.mailbox import Sent
 
 MISSING: Final = object()
 """What is not on record."""
+
+
+Draw = Literal["take", "settle", "hold"]
+"""A call of ``Buckets``."""
 
 
 class NewChild(NamedTuple):
@@ -81,6 +86,14 @@ class TaskPort(Protocol):
         ...
 
     async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any], /) -> Any: ...
+
+    def draw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any], /) -> Turn | None:
+        """Take from a bucket of the store, settle or hold it; ``given`` is the rest of the call."""
+        ...
+
+    async def adraw(
+        self, task: RunTask, how: Draw, name: str, given: Sequence[Any], /
+    ) -> Turn | None: ...
 
     def deadline(self, label: str, seconds: float | None, /) -> tuple[int | None, bool]:
         """When a wait times out, in microseconds since 1970, and whether that was committed."""
