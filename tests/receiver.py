@@ -73,10 +73,13 @@ class Receiver:
     def ids(self) -> list[str]:
         return [one.id for one in self.received]
 
+    def next_answer(self, id: str) -> Answer:
+        return self.answers.pop(0) if self.answers else 204
+
     def take(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["content-length"]))
         with self._lock:
-            answer = self.answers.pop(0) if self.answers else 204
+            answer = self.next_answer(request.headers["webhook-id"])
             headers = {name.lower(): value for name, value in request.headers.items()}
             status = answer if isinstance(answer, int) else 0
             self.received.append(Received(request.path, headers, body, status))
@@ -91,7 +94,7 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Generator[Receiver]:
+def receiving(kind: type[Receiver] = Receiver) -> Generator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             receiver.take(self)
@@ -105,7 +108,7 @@ def receiving() -> Generator[Receiver]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.block_on_close = False
-    receiver = Receiver(server.server_address[1])
+    receiver = kind(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -54,7 +54,8 @@ class Fleet:
     """Worker processes on one store. ``cheat`` is the name of a way to work wrongly.
 
     ``relay`` (``PORT:SOCKET``) puts each into a network of its own, in which a relay leads from
-    the port to the socket of the server. ``variables`` are added to their environment.
+    the port to the socket of the server. ``variables`` are added to their environment,
+    ``words`` to their command lines.
     """
 
     def __init__(
@@ -69,12 +70,14 @@ class Fleet:
         grace: float = 3.0,
         relay: str = "",
         variables: Mapping[str, str] | None = None,
+        words: Sequence[str] = (),
     ) -> None:
         self._url = url
         self._folder = folder
         self._cheat = cheat
         self._app = app
         self._words = ["--poll", "0.2", "--silent-after", str(silent), "--grace", str(grace)]
+        self._words += words
         self._relay = relay
         self._variables = {**(variables or {}), "MILECASTLE_TEST_RELAY": relay}
         self._started = 0

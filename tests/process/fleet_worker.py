@@ -23,12 +23,14 @@ from milecastle import MilecastleError, ThreadKey
 from milecastle.app.clock import SystemClock
 from milecastle.app.runs.calls import Call
 from milecastle.cli.main import cli
+from milecastle.engine import journal
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
-from milecastle.fleet import claimer, heartbeat, worker
+from milecastle.fleet import claimer, heartbeat, segments, worker
 from milecastle.fleet.schedules import ScheduleRun, Schedules
 from milecastle.model.message import Message
+from milecastle.model.notices import Notice, event_of
 from milecastle.model.run import ThreadInfo
 from milecastle.model.task import RunTask
 from milecastle.records import Handle
@@ -121,11 +123,11 @@ def drops() -> None:
     """Every tenth tick is recorded as fired before it is, and then is not."""
     honest = ScheduleRun.submit
 
-    def submit(self: ScheduleRun, tick: int, tenant: str) -> Any:
+    def submit(self: ScheduleRun, tick: int, tenant: str, thread: str = "") -> Any:
         key = ThreadKey(tenant, self.schedule.thread(tick))
         if tick // 100_000 % 10 == 0:
             return Handle(key, "", "queued", False, cast("Any", None))
-        return honest(self, tick, tenant)
+        return honest(self, tick, tenant, thread)
 
     ScheduleRun.submit = submit  # type: ignore[method-assign]
 
@@ -200,6 +202,24 @@ def with_early_consuming() -> None:
     RunTaskPort.receive = receive  # type: ignore[method-assign]
 
 
+def notifies_after_the_commit() -> None:
+    """A run's commit leaves no notice: its worker notifies the hooks a moment after it."""
+    honest: Any = vars(segments.Segments)["_ended"]
+
+    def ended(self: segments.Segments, segment: segments.ClaimedThread, task: Any) -> None:
+        threads, info = segment.runner.threads, vars(self)["_context"].store.thread(segment.key)
+        if threads is not None and info is not None and (event := event_of(info)):
+            notice = Notice(event, info.run_id, 1)
+            Timer(0.3, threads.notify, (segment.key, notice)).start()
+        honest(self, segment, task)
+
+    def without_notices(info: ThreadInfo, *_: object) -> ThreadInfo:
+        return info
+
+    setattr(journal, "with_notices", without_notices)  # noqa: B010 - it is not exported
+    setattr(segments.Segments, "_ended", ended)  # noqa: B010 - a method is not assigned
+
+
 CHEATS: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "no-reconciler": without_reconciler,
@@ -211,6 +231,7 @@ CHEATS: dict[str, Callable[[], None]] = {
     "beats-on-loop": with_beats_on_loop,
     "consumes-nothing": without_consuming,
     "consumes-on-receipt": with_early_consuming,
+    "notifies-after": notifies_after_the_commit,
 }
 
 

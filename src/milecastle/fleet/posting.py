@@ -83,7 +83,7 @@ async def post(
     body: bytes,
     *,
     allow_hosts: Collection[str] = (),
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> int:
     """The status a URL answers; ``allow_hosts`` has ``HOST`` and ``HOST:PORT``.
 
@@ -98,7 +98,7 @@ async def post(
     if not is_secure and not is_allowed:
         raise NotPosted("its URL is not https, and no worker allows its host (--allow-host)")
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(patience or PATIENCE):
             addresses = await _resolve(host, port, is_allowed=is_allowed)
             reader, writer = await _connect(addresses, port, host if is_secure else None)
             try:
@@ -108,7 +108,7 @@ async def post(
             finally:
                 writer.transport.abort()
     except TimeoutError:
-        raise NotPosted(f"there was no answer within {patience:g} seconds") from None
+        raise NotPosted(f"there was no answer within {patience or PATIENCE:g} seconds") from None
     except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
         raise NotPosted(f"it did not answer ({type(error).__name__})") from None
 
