@@ -22,9 +22,17 @@ from time import monotonic
 from typing import Any
 
 from milecastle.errors import InvalidRequest, StoreError
-from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_families, render
+from milecastle.fleet.prometheus import (
+    CONTENT_TYPE,
+    Family,
+    Labels,
+    bucket_families,
+    queue_families,
+    render,
+)
 from milecastle.fleet.worker import Worker
-from milecastle.ports.claims import ClaimStore, LaneDepth
+from milecastle.ports.buckets import bucket_levels
+from milecastle.ports.claims import ClaimStore
 
 _log = logging.getLogger("milecastle.fleet")
 
@@ -105,8 +113,8 @@ class Probes:
         return found
 
     def metrics(self) -> str:
-        depths, age = self._depths.get()
-        queue = queue_families(depths)
+        queue, age = self._depths.get()
+        queue = [*queue]
         queue.append(_gauge("queue_age_seconds", "How old the figures of the queue are.", age))
         return render([*self._of_worker(), *queue, *self._worker.durations])
 
@@ -152,15 +160,22 @@ def _gauge(name: str, help: str, value: float) -> Family:
     return Family(name, "gauge", help, {(): float(value)})
 
 
+def _families(store: ClaimStore) -> list[Family]:
+    return [
+        *queue_families(store.depths()),
+        *bucket_families(bucket_levels(store), store.now()),
+    ]
+
+
 class _Depths:
     def __init__(self, store: ClaimStore) -> None:
         self._store = store
         self._lock = Lock()
-        self._found: Sequence[LaneDepth] = ()
+        self._found: Sequence[Family] = queue_families(())
         self._read_at: float | None = None
         self._reading: Event | None = None
 
-    def get(self) -> tuple[Sequence[LaneDepth], float]:
+    def get(self) -> tuple[Sequence[Family], float]:
         with self._lock:
             reading, age = self._reading, self._age()
             if reading is None and not age <= _FRESH:
@@ -176,7 +191,7 @@ class _Depths:
 
     def _read(self, reading: Event) -> None:
         try:
-            found = self._store.depths()
+            found = _families(self._store)
         except StoreError as error:
             _log.warning("the depths of the queue cannot be read: %s", error)
             found = None

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from milecastle.ports.buckets import BucketLevel
 from milecastle.ports.claims import LaneDepth
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -86,6 +87,23 @@ def queue_families(depths: Sequence[LaneDepth]) -> list[Family]:
         gauge("queue_later", "Threads whose time has not come: sleeps, delays, retries.", "later"),
         gauge("queue_running", "Threads that have a worker.", "running"),
         gauge("queue_oldest_seconds", "For how long the first due thread has waited.", "oldest"),
+    ]
+
+
+def bucket_families(levels: Sequence[BucketLevel], now: int) -> list[Family]:
+    """Buckets by name and tenant, the first ``MOST``; nothing if the store has none."""
+    shown = levels[:MOST]
+    labels = [(("bucket", one.bucket.name), ("tenant", one.bucket.tenant)) for one in shown]
+
+    def gauge(name: str, help: str, values: Iterable[float]) -> Family:
+        return Family(name, "gauge", help, dict(zip(labels, map(float, values), strict=True)))
+
+    if not shown:
+        return []
+    return [
+        gauge("bucket_left", "How much may be taken at once.", [one.left(now) for one in shown]),
+        gauge("bucket_waiting", "Turns that wait for their time.", [one.waiting for one in shown]),
+        gauge("bucket_wait_seconds", "When the next turn is.", [one.backlog(now) for one in shown]),
     ]
 
 

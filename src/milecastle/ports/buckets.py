@@ -191,6 +191,11 @@ class Buckets(Protocol):
         ...
 
 
+class _Offers(Protocol):
+    @property
+    def buckets(self) -> Buckets | None: ...
+
+
 def marks_of(key: ThreadKey) -> str:
     """What the marks of a thread's turns begin with, those of its subgraphs included."""
     from hashlib import sha256
@@ -208,6 +213,11 @@ def require_buckets(found: Buckets | None) -> Buckets:
             "'postgresql://...'"
         )
     return found
+
+
+def bucket_levels(store: _Offers) -> Sequence[BucketLevel]:
+    """The buckets of a store; none if it cannot have any."""
+    return () if store.buckets is None else store.buckets.levels()
 
 
 def check_amount(amount: object, least: int) -> None:

@@ -7,6 +7,7 @@ anything about threads, so neither needs a token. ``/metrics`` has the queue of 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -17,10 +18,13 @@ from milecastle.fleet.prometheus import (
     Family,
     Labels,
     Metric,
+    bucket_families,
     queue_families,
     render,
 )
+from milecastle.ports.buckets import bucket_levels
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.store import Store
 from milecastle.server.documents import StartDocument, StartQuery
 from milecastle.server.mounting import mount_point
 from milecastle.server.problems import UNAUTHORIZED, Refused
@@ -66,6 +70,14 @@ def _ask(service: Service) -> None:
         service.store.now()
 
 
+def _queue(store: Store, tenant: str) -> list[Family]:
+    if not isinstance(store, ClaimStore):
+        return queue_families(())
+    own = [one for one in store.depths() if one.tenant == tenant]
+    levels = [one for one in bucket_levels(store) if one.bucket.tenant in ("", tenant)]
+    return [*queue_families(own), *bucket_families(levels, store.now())]
+
+
 @Endpoint("GET", "/metrics", "read", answers={200: CONTENT_TYPE})
 async def metrics(request: ApiRequest) -> Response:
     """The queue of the caller's tenant, in the text format of Prometheus.
@@ -73,10 +85,7 @@ async def metrics(request: ApiRequest) -> Response:
     Durations are those of all callers, so only the tenant of the apps is told.
     """
     store, worker = request.service.store, request.service.worker
-    depths = await request.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
-    families: list[Metric] = [
-        *queue_families([one for one in depths if one.tenant == request.tenant])
-    ]
+    families: list[Metric] = [*await request.off_loop(partial(_queue, store, request.tenant))]
     if worker is not None:
         running: dict[Labels, float] = {(): float(worker.running)}
         families.append(Family("running", "gauge", "Threads that this server runs.", running))

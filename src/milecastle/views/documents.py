@@ -640,11 +640,29 @@ class LimitLine(Document, frozen=True):
     paused: bool
 
 
+class BucketLine(Document, frozen=True):
+    """A bucket of a tenant, or of all if that is empty.
+
+    ``rate`` units come back within ``period`` seconds. ``left`` may be taken at once; ``waiting``
+    turns were promised, and the next one is in ``wait`` seconds.
+    """
+
+    name: str
+    tenant: str
+    rate: int
+    period: float
+    burst: int
+    left: int
+    waiting: int
+    wait: float
+
+
 class QueueDocument(Document, frozen=True):
     """``queue``."""
 
     lanes: tuple[LaneLine, ...]
     limits: tuple[LimitLine, ...] = ()
+    buckets: tuple[BucketLine, ...] = ()
 
 
 class ScheduleLine(Document, frozen=True):

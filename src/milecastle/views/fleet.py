@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from milecastle.app.threads.reading import running_now
+from milecastle.ports.buckets import bucket_levels
 from milecastle.ports.claims import ClaimStore, system_time
 from milecastle.views.documents import HeldLine, QueueDocument, WorkersDocument
-from milecastle.views.lines import held_line, lane_line, limit_line, worker_line
+from milecastle.views.lines import bucket_line, held_line, lane_line, limit_line, worker_line
 
 STUCK_AFTER = 600.0
 """After how many seconds without a checkpoint a running thread is shown as long."""
@@ -35,4 +36,5 @@ def queue_document(store: ClaimStore) -> QueueDocument:
     return QueueDocument(
         lanes=tuple(lane_line(depth, workers) for depth in store.depths()),
         limits=tuple(limit_line(limit) for limit in store.limits()),
+        buckets=tuple(bucket_line(level, store.now()) for level in bucket_levels(store)),
     )

@@ -16,11 +16,13 @@ from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
+from milecastle.ports.buckets import BucketLevel
 from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.limits import Limit
 from milecastle.support.copying import copied
 from milecastle.views.documents import (
     AnswerLine,
+    BucketLine,
     CheckpointLine,
     FailureLine,
     HeldLine,
@@ -254,6 +256,23 @@ def schedule_row(line: ScheduleLine) -> list[str]:
     last = line.last.rpartition("@")[2] or "-"
     counts = [str(line.fired), str(line.skipped), str(line.missed)]
     return [line.name, line.when, line.status, seconds(line.next), last, *counts]
+
+
+def bucket_line(level: BucketLevel, now: int) -> BucketLine:
+    bucket = level.bucket
+    return BucketLine(
+        **msgspec.structs.asdict(bucket),
+        left=level.left(now),
+        waiting=level.waiting,
+        wait=level.backlog(now),
+    )
+
+
+def bucket_row(line: BucketLine) -> list[str]:
+    rate = f"{line.rate} in {line.period:g} s"
+    left = f"{line.left} of {line.burst}"
+    wait = f"{line.wait:.0f} s" if line.waiting else "-"
+    return [line.name, line.tenant or "*", rate, left, str(line.waiting), wait]
 
 
 def limit_line(limit: Limit) -> LimitLine:

@@ -13,6 +13,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.children import joined_children
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
+from milecastle.ports.buckets import marks_of
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
 from milecastle.ports.limits import Limit, graph_of
 from milecastle.ports.store import Store, offers
@@ -91,8 +92,19 @@ def _of_run(store: Store, info: ThreadInfo, inputs: int) -> Iterator[WhyLine]:
                 given = (topic for topic, _ in info.waiting_topics if not topic.startswith("__"))
                 topics = " or ".join(map(quoted, given))
                 yield _line("receives", f"it waits for a message of topic {topics}", "send it one")
+            for turn in store.buckets.waiting(*_marks(info)) if store.buckets else ():
+                where = f"bucket {quoted(turn.bucket)}, in {turn.wait:.0f} s"
+                yield _line(
+                    "turn",
+                    f"it waits for its turn at {where}",
+                    "milecastle queue bucket changes its rate",
+                )
             if not info.lane and info.wake_at is not None:
                 yield _line("not-due", f"it sleeps until {seconds(moment(info.wake_at))}", "resume")
+
+
+def _marks(info: ThreadInfo) -> tuple[str, str]:
+    return info.key.tenant, marks_of(info.key)
 
 
 def _failed(store: Store, info: ThreadInfo) -> WhyLine:

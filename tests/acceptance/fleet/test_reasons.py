@@ -11,11 +11,14 @@ from milecastle import END, START, App, Context, Retry, StateGraph, Store, Threa
 from milecastle.app.runs.cancelling import hold_lost
 from milecastle.app.runs.submission import require_shared
 from milecastle.errors import ExecutionError, InvalidRequest
+from milecastle.fleet.prometheus import bucket_families, render
 from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
+from milecastle.ports.buckets import Bucket, bucket_levels, require_buckets
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit
 from milecastle.testing.entries import Writer, a_key
+from milecastle.views.fleet import queue_document
 from milecastle.views.reasons import fleet_troubles, why_document
 
 
@@ -93,6 +96,28 @@ def test_a_thread_that_waits_for_a_message(store: Store) -> None:
     assert _why(app)["receives"] == "it waits for a message of topic 'paid'"
     app.send("t", 5, "paid")
     assert [*_why(app)] == ["receives", "no-worker"]
+
+
+def test_a_thread_that_waits_for_its_turn_at_a_bucket(store: Store) -> None:
+    """Nothing said what a run waits for that takes from a bucket."""
+
+    def pay(state: State, ctx: Context) -> dict[str, Any]:
+        ctx.take("gpt", 2)
+        return {}
+
+    require_buckets(store.buckets).put(Bucket(name="gpt", rate=1, period=30.0, burst=2))
+    graph = StateGraph(State, name="work")
+    graph.add_node("pay", pay)
+    graph.add_edges(START, "pay", END)
+    app = graph.compile(store=store)
+    for thread in ("first", "t"):
+        app.submit({"n": 1}, thread)
+        asyncio.run(Worker([app]).run_until_idle())
+    assert _why(app)["turn"].startswith("it waits for its turn at bucket 'gpt', in ")
+    document = queue_document(require_shared(store))
+    assert [(line.name, line.left, line.waiting) for line in document.buckets] == [("gpt", 0, 1)]
+    shown = render(bucket_families(bucket_levels(store), require_shared(store).now()))
+    assert 'milecastle_bucket_waiting{bucket="gpt",tenant=""} 1.0' in shown
 
 
 def test_a_thread_that_waits_for_a_child(store: Store, app: App[State]) -> None:

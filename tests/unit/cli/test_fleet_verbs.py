@@ -139,6 +139,31 @@ def test_limits_are_set_changed_and_cleared(desk: Desk) -> None:
     assert limits(desk, "limit", "demo", "--clear") == []
 
 
+def test_buckets_are_set_changed_and_removed(desk: Desk) -> None:
+    """Fails if a change of one part forgets the others, or the tenant is not the one named."""
+    submitted(desk)
+
+    def buckets(arguments: str) -> list[tuple[str, str, int, float, int]]:
+        found = desk.json(QueueDocument, "queue", "bucket", *arguments.split()).buckets
+        return [(one.name, one.tenant, one.rate, one.period, one.burst) for one in found]
+
+    assert buckets("gpt --rate 200/60") == [("gpt", "", 200, 60.0, 20)]
+    assert buckets("gpt --burst 50") == [("gpt", "", 200, 60.0, 50)]
+    assert buckets("gpt --rate 100/60") == [("gpt", "", 100, 60.0, 50)]
+    both = [("gpt", "", 100, 60.0, 50), ("gpt", "t", 5, 1.0, 1)]
+    assert buckets("gpt --tenant t --rate 5/1") == both
+    assert "50 of 50" in desk.out("queue")
+    assert buckets("gpt --clear") == both[1:]
+    for wrong, says in (
+        ("bucket gpt", "needs --rate, --burst"),
+        ("bucket --rate 5", "needs a name"),
+        ("bucket new --burst 5", "it needs --rate"),
+        ("bucket gpt --rate 5 --concurrency 1", "takes no --concurrency"),
+        ("limit demo --burst 5", "belongs to: milecastle queue bucket"),
+    ):
+        assert says in desk.call("queue", *wrong.split(), code=2).stderr
+
+
 def test_a_worker_leaves_what_is_paused(desk: Desk) -> None:
     """Fails if a pause is not heeded, or hides what is due."""
     submitted(desk)

@@ -150,13 +150,14 @@ class OperationTools:
         return why_document(self._store, self._key(thread))
 
     def queue(self) -> QueueDocument:
-        """Count what is due, waits for its time, and runs, by graph; and list the limits."""
+        """Count what is due, waits for its time, and runs, by graph; list limits and buckets."""
         if not isinstance(self._store, ClaimStore):
             raise InvalidRequest("this store has no queue: its runs are driven by their callers")
         found, own = queue_document(self._store), self._caller.tenant
         return QueueDocument(
             lanes=tuple(line for line in found.lanes if line.tenant == own),
             limits=tuple(line for line in found.limits if line.tenant in ("", own)),
+            buckets=tuple(line for line in found.buckets if line.tenant in ("", own)),
         )
 
     def errors(self, code: str) -> ExplainDocument:

@@ -72,6 +72,7 @@ def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
         "threads": [line for line in slowest if line.tenant == tenant],
         "lanes": [line for line in queue.lanes if line.tenant == tenant and not _idle(line)],
         "limits": [line for line in queue.limits if line.tenant in ("", tenant)],
+        "buckets": [line for line in queue.buckets if line.tenant in ("", tenant)],
     }
     shown = {name: list(fitting(lines, _size, _PART)) for name, lines in found.items()}
     left = {name: len(lines) - len(shown[name]) for name, lines in found.items()}
