@@ -71,7 +71,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-memory proof-agents
+proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-flows proof-memory proof-agents
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -83,6 +83,8 @@ proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messag
     {{ python }} -m benchmarks compute --json
     {{ python }} -m benchmarks held --json
     {{ python }} -m benchmarks messages --json
+    {{ python }} -m benchmarks flows --json
+    {{ python }} -m benchmarks edits --json
     {{ python }} -m benchmarks agents --json
     {{ python }} -m benchmarks server --json
     {{ python }} -m benchmarks telemetry --json
@@ -129,6 +131,11 @@ proof-messages:
     MILECASTLE_MESSAGE_KILLS=200 {{ long }} tests/process/test_message_kills.py -m slow
     MILECASTLE_ANSWER_RACES=1000 {{ long }} tests/process/test_answer_races.py -m slow
     MILECASTLE_CALLER_KILLS=200 {{ long }} tests/process/test_caller_kills.py -m slow
+    {{ long }} tests/process/test_child_kills.py tests/process/test_sharded_messages.py -m slow
+
+# random flows crash at every effect, code is edited while they wait, workers are killed
+proof-flows:
+    {{ long }} tests/recovery/test_random_flows.py tests/process/test_flow_kills.py tests/acceptance/test_replay.py -m slow
 
 # a run is killed while it writes long-term memory, on SQLite and PostgreSQL
 proof-memory:

@@ -35,7 +35,7 @@ VERBS: Final[dict[str, str]] = {
     "workers": "List the workers of a store, with what they run and when they were last heard of.",
     "queue": "List how many threads are due, wait for their time, and run: by graph and tenant.",
     "shards": "Initialise the databases of a map, and move shards between them.",
-    "schedules": "List the schedules of a graph; backfill, pause or resume one.",
+    "schedules": "List the schedules of a graph; run, backfill, pause or resume one.",
     "retry": "Hand a thread whose run failed, died or was cancelled over to the workers.",
     "resume": "Resume a thread from its last checkpoint.",
     "answer": "Answer an open question of a thread and resume it.",

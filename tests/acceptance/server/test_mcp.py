@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 import pytest
+from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
 from milecastle import END, START, App, Context, StateGraph, interrupt
@@ -217,14 +218,85 @@ def test_a_client_without_tasks_waits_and_is_asked_in_the_answer(tmp_path: Path)
             result = await caller.call_tool("orders", {"item": "lamp"})
             assert result.structured_content == {"item": "lamp", "agreed": True, "price": 30}
         async with served(app) as server:
-            from mcp.client.client import Client
-
             async with Client(server, mode="legacy") as old:
                 answer: Any = await old.call_tool("orders", {"item": "lamp"})
                 assert answer.is_error
                 assert "continues as thread 'mcp~" in answer.content[0].text
 
     on_loop(test)
+
+
+def test_a_client_without_tasks_fetches_the_result_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken on purpose: leaving ``result`` cancelled the run; another tenant got the result."""
+    monkeypatch.setattr("milecastle.server.mcp.tools._PATIENCE", 0.2)
+    app = orders(f"sqlite:///{tmp_path}/o.db", [])
+
+    async def test() -> None:
+        async with served(app) as server, Client(server, mode="legacy") as old:
+            names = [tool.name for tool in (await old.list_tools()).tools]
+            assert names == ["orders", "result"]
+            answer: Any = await old.call_tool("orders", {"item": "lamp"})
+            thread = answer.content[0].text.split("'")[1]
+            late: Any = await old.call_tool("result", {"thread": thread})
+            assert late.is_error
+            app.answer(thread, answer=True)
+            while (late := await old.call_tool("result", {"thread": thread})).is_error:
+                pass
+            assert late.structured_content == {"item": "lamp", "agreed": True, "price": 30}
+            with pytest.raises(MCPError, match="no such task"):
+                await old.call_tool("result", {"thread": "orders"})
+        other = Identity("other", frozenset({"read"}))
+        async with served(app, caller=other) as server, Client(server, mode="legacy") as theirs:
+            with pytest.raises(MCPError, match="no such task"):
+                await theirs.call_tool("result", {"thread": thread})
+        async with served(app) as server, client(server, Polling(accept)) as caller:
+            assert [tool.name for tool in (await caller.list_tools()).tools] == ["orders"]
+
+    on_loop(test)
+
+
+def test_a_graph_named_result_takes_the_place_of_the_tool(tmp_path: Path) -> None:
+    graph = StateGraph(Order, name="result")
+    graph.add_node("price", lambda state: {"price": 7})
+    graph.add_edges(START, "price", END)
+    app = graph.compile(store=f"sqlite:///{tmp_path}/o.db")
+
+    async def test() -> None:
+        async with served(app) as server, Client(server, mode="legacy") as old:
+            assert [tool.name for tool in (await old.list_tools()).tools] == ["result"]
+            answer: Any = await old.call_tool("result", {"item": "lamp"})
+            assert answer.structured_content == {"item": "lamp", "price": 7}
+
+    on_loop(test)
+
+
+def test_a_waiting_call_reports_its_progress(tmp_path: Path) -> None:
+    """Broken on purpose: the call that slept until its end; a report for each look."""
+    seen: list[tuple[float, str | None]] = []
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+
+    graph = StateGraph(Order, name="slow")
+
+    @graph.node
+    async def price(state: Order) -> dict[str, Any]:
+        await asyncio.sleep(2.5)
+        return {"price": 1}
+
+    graph.add_edges(START, "price", END)
+    app = graph.compile(store=f"sqlite:///{tmp_path}/o.db")
+
+    async def test() -> None:
+        async with served(app) as server, Client(server, mode="legacy") as old:
+            await old.call_tool("slow", {"item": "lamp"}, progress_callback=told)
+
+    on_loop(test)
+    assert [number for number, _ in seen] == [*range(1, len(seen) + 1)]
+    assert "running at price" in [message for _, message in seen]
+    assert len(seen) <= 4
 
 
 def test_failures_and_cancellations_are_results(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ from milecastle.server.service import Service
 from milecastle.views.lines import question_lines
 from milecastle.views.values import as_json, fitted, plain
 
-_PREFIX: Final = "mcp~"
+PREFIX: Final = "mcp~"
+"""Of the threads of tasks; the task's id follows."""
+
 _POLL: Final = 500
 _LONGEST_POLL: Final = 30_000
 
@@ -55,7 +57,7 @@ class Tasks:
     ) -> tuple[str, Handle[Any]]:
         """Submit a run; it is durable when this returns."""
         id, app = token_urlsafe(18), self._service.named(graph)
-        key = ThreadKey(caller.tenant, f"{_PREFIX}{id}")
+        key = ThreadKey(caller.tenant, f"{PREFIX}{id}")
         return id, app.submit(fitted(app.graph.schema, dict(given), {}), key)
 
     def cancel(self, caller: Identity, id: str) -> None:
@@ -121,7 +123,7 @@ class Tasks:
 
     def _find(self, caller: Identity, id: str) -> tuple[ThreadKey, App[Any], ThreadInfo]:
         try:
-            key = self._service.key(caller.tenant, f"{_PREFIX}{id}")
+            key = self._service.key(caller.tenant, f"{PREFIX}{id}")
             info = self._service.line(key)
             return key, self._service.named(info.graph), info
         except (Refused, InvalidRequest):

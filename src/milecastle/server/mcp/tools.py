@@ -2,7 +2,7 @@
 
 A client with the tasks extension gets a task, unless the run ends at once. Any other client waits
 for the result, and cancels the run by leaving; a question is asked in the answer to its call, which
-it repeats.
+it repeats. What takes longer than it waits is left for the tool `result`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from milecastle.app.application import App
 from milecastle.app.runs.submission import Handle
 from milecastle.errors import MilecastleError, RunError
 from milecastle.server.identity import Identity, TokenScope
-from milecastle.server.mcp.tasks import Address, Tasks, UnknownTask, failed, refused
+from milecastle.server.mcp.tasks import PREFIX, Address, Tasks, UnknownTask, failed, refused
 from milecastle.server.problems import Refused, shown_message
 from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.request import require_scope
@@ -49,6 +49,11 @@ VERSION: Final = "2026-07-28"
 _REFUSED: Final = -32003
 _AT_ONCE: Final = 0.5
 _PATIENCE: Final = 30.0
+_SPAN: Final = 1.0
+"""How long a waiting call sleeps at most before it looks again and reports progress."""
+
+RESULT: Final = "result"
+"""The tool that waits for an earlier call; a graph of this name takes its place."""
 
 McpRequest = ServerRequestContext[Any, Any]
 Recognize = Callable[[McpRequest], Identity]
@@ -85,22 +90,30 @@ class GraphTools:
         self, ctx: McpRequest, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         self._caller(ctx, "read")
-        apps, redact = self._service.apps.values(), self._service.redact
-        return ListToolsResult(tools=[_tool(app, redact) for app in apps])
+        apps, redact = self._service.apps, self._service.redact
+        tools = [_tool(app, redact) for app in apps.values()]
+        if RESULT not in apps and not _has_tasks(ctx):
+            tools.append(_RESULT_TOOL)
+        return ListToolsResult(tools=tools)
 
     async def _call(self, ctx: McpRequest, params: CallToolRequestParams) -> dict[str, Any]:
-        caller = self._caller(ctx, "run")
-        if params.name not in self._service.apps:
+        is_graph = params.name in self._service.apps
+        caller = self._caller(ctx, "read" if params.name == RESULT and not is_graph else "run")
+        if not is_graph and params.name != RESULT:
             raise MCPError(code=INVALID_PARAMS, message=f"there is no tool '{params.name}'")
-        id: Any = getattr(params, "request_state", None)
+        given, id = params.arguments or {}, getattr(params, "request_state", None)
         if id:
             self._caller(ctx, "answer")
             responses = plain_responses(getattr(params, "input_responses", None) or {})
             await self._off_loop(self._tasks.answer, caller, id, responses)
-            return await self._unless_left(ctx, caller, id, self._waited(ctx, caller, id))
+        elif not is_graph:
+            id = str(given.get("thread")).removeprefix(PREFIX)
+        if id or not is_graph:
+            waited = self._waited(ctx, caller, id)
+            return await (self._unless_left(ctx, caller, id, waited) if is_graph else waited)
         started: Any = None
         with CancelScope(shield=True):  # what is started has an id, and can be cancelled
-            started = await self._off_loop(self._start, caller, params.name, params.arguments or {})
+            started = await self._off_loop(self._start, caller, params.name, given)
         if isinstance(started, dict):
             return cast("dict[str, Any]", started)
         id, handle = started
@@ -141,10 +154,14 @@ class GraphTools:
     async def _waited(
         self, ctx: McpRequest, caller: Identity, id: str, handle: Handle[Any] | None = None
     ) -> dict[str, Any]:
-        """Wait for a run until it ends or asks."""
+        """Wait for a run until it ends or asks; say where it is, if the client wants to know."""
         until = asyncio.get_running_loop().time() + _PATIENCE
+        changes, said = 0, None
         while True:
             found = await self._look(ctx, caller, id)
+            if found.get("statusMessage") != said:
+                changes, said = changes + 1, found.get("statusMessage")
+                await ctx.session.report_progress(changes, message=said)
             if found["status"] == "completed":
                 result: dict[str, Any] = found["result"]
                 return result
@@ -157,11 +174,13 @@ class GraphTools:
             is_over = left <= 0 or self._service.closing.is_set()
             if is_over or found["status"] == "input_required":
                 return _unfinished(id, found)
-            await self._ended(handle, left) if handle else await asyncio.sleep(min(left, 0.2))
-            handle = None
+            if handle is None:
+                await asyncio.sleep(min(left, 0.2))
+            elif await self._ended(handle, min(left, _SPAN)):
+                handle = None
 
-    async def _ended(self, handle: Handle[Any], seconds: float) -> None:
-        """Wait until a run ends, pauses, the time has passed, or this server stops."""
+    async def _ended(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait until a run ends or pauses (true), the time has passed, or this server stops."""
         result = asyncio.ensure_future(handle.aresult())
         closing = asyncio.ensure_future(self._service.closing.wait())
         try:
@@ -173,6 +192,8 @@ class GraphTools:
             error = result.exception()
             if error is not None and not isinstance(error, RunError):
                 raise error
+            return True
+        return False
 
     async def _get(self, ctx: McpRequest, params: TaskParams) -> dict[str, Any]:
         caller = self._caller_of(ctx, params, "read")
@@ -266,8 +287,9 @@ def plain_responses(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unfinished(id: str, found: Mapping[str, Any]) -> dict[str, Any]:
     text = (
-        f"the run has not ended: {found['status']}. It continues as thread 'mcp~{id}'; its "
-        "questions are answered on the server's pages, or with milecastle answer"
+        f"the run has not ended: {found['status']}. It continues as thread '{PREFIX}{id}': the "
+        f"tool '{RESULT}' waits for it; its questions are answered on the server's pages, or with "
+        "milecastle answer"
     )
     return refused(text)
 
@@ -290,3 +312,17 @@ def _tool(app: App[Any], redact: Redact | None) -> Tool:
         if isinstance(schema, dict)
         else {"type": "object"},
     )
+
+
+_RESULT_TOOL: Final = Tool(
+    name=RESULT,
+    description="Wait for the result of an earlier call that had not ended when it was answered.",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "thread": {"type": "string", "description": f"the thread it named: {PREFIX}..."}
+        },
+        "required": ["thread"],
+        "additionalProperties": False,
+    },
+)

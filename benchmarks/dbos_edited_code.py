@@ -1,0 +1,70 @@
+"""Programs of ``edited_code`` as workflows of DBOS.
+
+``python -m benchmarks.dbos_edited_code URL KIND CASES before`` starts them, and ends when all wait;
+with ``after`` it continues them with the new code and prints each outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib import import_module
+from typing import Any, Literal
+
+from benchmarks.edited_code import STOP, Kind, cases, fails, same, topics, values
+
+
+def main(url: str, kind: Kind, number: int, form: Literal["before", "after"]) -> None:
+    """Start the workflows, or continue them with edited code."""
+    dbos = import_module("dbos")
+    DBOS = dbos.DBOS  # noqa: N806 - a class
+    edited = cases(kind, number)
+    waiting: list[int] = []
+
+    def run(case: int) -> list[Any]:
+        return [made(*call, case) for call in edited[case][form]]
+
+    def made(called: str, name: str, case: int) -> Any:
+        if called == "receive":
+            if name == STOP:
+                waiting.append(case)
+            return DBOS.recv(name, timeout_seconds=120)
+        options = {"name": name if kind == "functions" else called}
+        try:
+            return DBOS.run_step(options, same if called == "step" else fails, name)
+        except ValueError as error:
+            return str(error)
+
+    def send(case: int, names: list[str]) -> None:
+        for topic in names:
+            DBOS.send(str(case), topic, topic)
+
+    workflow = DBOS.workflow(name="run")(run)
+    config = {"name": "edited", "system_database_url": url, "run_admin_server": False}
+    DBOS(config={**config, "application_version": "pinned", "log_level": "CRITICAL"})
+    DBOS.launch()
+    if form == "before":
+        for case in range(number):
+            with dbos.SetWorkflowID(str(case)):
+                DBOS.start_workflow(workflow, case)
+            send(case, topics(edited[case]["before"]))
+        while len(waiting) < number:
+            time.sleep(0.05)
+        time.sleep(1)
+        os._exit(0)
+    for case in range(number):
+        send(case, [*topics(edited[case]["after"]), STOP])
+    for case in range(number):
+        try:
+            result = DBOS.retrieve_workflow(str(case)).get_result()
+        except Exception:  # noqa: BLE001 - whatever it is, it was refused
+            print("refused")
+        else:
+            print("right" if result == values(edited[case]["after"]) else "wrong")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])  # type: ignore[arg-type]
