@@ -7,7 +7,8 @@ a value of its own, so a value that belongs to another call is seen.
 - ``functions``: each step is a function of its own.
 - ``arguments``: the steps are calls of one function with other arguments.
 
-``old_code`` counts the refused ones that the old code can still complete.
+``stuck`` waits for a message that another call has taken. ``old_code`` counts the refused ones that
+the old code can still complete.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STOP = "stop"
 
 Kind = Literal["functions", "arguments"]
 Call = tuple[Literal["step", "fail", "receive"], str]
-Outcome = Literal["refused", "right", "wrong"]
+Outcome = Literal["refused", "right", "wrong", "stuck"]
 CASES = 200
 
 
@@ -89,7 +90,9 @@ def measure(*, quick: bool = False) -> Report:
     """Edit the programs on each runtime that is installed."""
     number = 20 if quick else CASES
     figures: dict[str, float | None] = {}
-    rows: list[list[str]] = [["", "refused", "right", "silently wrong", "old code completes"]]
+    rows: list[list[str]] = [
+        ["", "refused", "right", "silently wrong", "stuck", "old code completes"]
+    ]
     for kind in ("functions", "arguments"):
         found = {"milecastle": ours(cases(kind, number), kind)}
         if find_spec("dbos"):
@@ -101,7 +104,7 @@ def measure(*, quick: bool = False) -> Report:
 
 
 def counted(outcomes: list[Outcome], old_code: int) -> dict[str, int]:
-    found = {name: outcomes.count(name) for name in ("refused", "right", "wrong")}
+    found = {name: outcomes.count(name) for name in ("refused", "right", "wrong", "stuck")}
     return {**found, "old_code": old_code}
 
 
