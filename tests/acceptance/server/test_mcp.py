@@ -217,11 +217,10 @@ def test_a_client_without_tasks_waits_and_is_asked_in_the_answer(tmp_path: Path)
         async with served(app) as server, client(server, elicitation_callback=elicited) as caller:
             result = await caller.call_tool("orders", {"item": "lamp"})
             assert result.structured_content == {"item": "lamp", "agreed": True, "price": 30}
-        async with served(app) as server:
-            async with Client(server, mode="legacy") as old:
-                answer: Any = await old.call_tool("orders", {"item": "lamp"})
-                assert answer.is_error
-                assert "continues as thread 'mcp~" in answer.content[0].text
+        async with served(app) as server, Client(server, mode="legacy") as old:
+            answer: Any = await old.call_tool("orders", {"item": "lamp"})
+            assert answer.is_error
+            assert "continues as thread 'mcp~" in answer.content[0].text
 
     on_loop(test)
 
