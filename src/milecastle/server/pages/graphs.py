@@ -60,7 +60,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
 }
 
 
-class GraphQuery(HttpDocument, frozen=True):
+class ColourQuery(HttpDocument, frozen=True):
     """How the nodes are coloured."""
 
     by: ColouredBy = "failures"
@@ -89,7 +89,7 @@ def list_graphs(request: ApiRequest) -> PageView:
     )
 
 
-@WebPage("GET", "/graphs/{graph}", "read", query=GraphQuery)
+@WebPage("GET", "/graphs/{graph}", "read", query=ColourQuery)
 def show_graph(request: ApiRequest) -> PageView:
     """One graph: how its nodes have done, and a form that starts a run of it."""
     return _view(request, served(request), by=request.query.by)
