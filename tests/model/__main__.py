@@ -19,8 +19,8 @@ from time import monotonic, process_time
 
 from tests.model import simulated
 from tests.model.claiming import claim_history
+from tests.model.history import History
 from tests.model.processes import SHARED, Processes
-from tests.model.specification import History
 
 Judged = tuple[list[str], Callable[[], str]]
 """What is wrong with a history, and how it is shown."""

@@ -15,14 +15,22 @@ import psycopg
 from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
 from milecastle.app.runs.calls import IfBusy
 from milecastle.app.upkeep.retention import Retention, apply_retention
-from milecastle.errors import Conflict, ExecutionError, RunError, StoreError, Unavailable
+from milecastle.errors import (
+    Conflict,
+    ExecutionError,
+    MemoryChanged,
+    RunError,
+    StoreError,
+    Unavailable,
+)
 from milecastle.fleet.bulk import Bulk
 from milecastle.model.keys import ThreadKey
 from milecastle.model.message import Message
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
+from tests.model import remembering
 from tests.model.graphs import Settings, State, input_of
-from tests.model.specification import Call, History
+from tests.model.history import Call, History
 
 __all__ = ["Input", "Plan", "perform"]
 
@@ -141,6 +149,27 @@ def simple(verb: str, key: ThreadKey, **named: Any) -> Plan:
     return Plan(Call(verb, key, mode=mode), act)
 
 
+def remember(tenant: str, name: str, part: str) -> Plan:
+    def act(app: App[State]) -> Any:
+        memory = app.memory.for_tenant(tenant)
+        try:
+            if part == "count":
+                return remembering.count(memory, name)
+            return remembering.put(memory, remembering.NEWEST, name)
+        except MemoryChanged as error:
+            raise InvalidRequest("somebody else was faster") from error
+
+    item = remembering.STEPS if part == "count" else remembering.NEWEST
+    return Plan(Call("remember", ThreadKey(tenant, "-"), name, item), act)
+
+
+def recall(tenant: str, under: str) -> Plan:
+    def act(app: App[State]) -> Any:
+        return under, remembering.recall(app.memory.for_tenant(tenant), under)
+
+    return Plan(Call("recall", ThreadKey(tenant, "-"), mode=under), act)
+
+
 def retain(tenant: str, *, failed: bool) -> Plan:
     """Delete what has ended, whatever its age."""
 
@@ -236,6 +265,8 @@ def note_found(call: Call, found: Any) -> None:
         )
     if call.verb == "state" and call.found is not None:
         call.applied = applied(found.state)
+    if call.verb in ("remember", "recall"):
+        call.found = found
     if call.verb in ("cancel", "delete", "discard"):
         call.found = found
         if found is False:

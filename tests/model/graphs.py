@@ -25,6 +25,8 @@ from milecastle import (
     interrupt,
 )
 from milecastle.model.policies import CheckpointConfig
+from tests.model.buckets import BUCKET
+from tests.model.remembering import act_on_memory
 
 __all__ = [
     "ACTS",
@@ -83,6 +85,7 @@ class State(TypedDict):
     heard: Annotated[list[str], append]
     got: Annotated[list[str], append]
     mixed: Annotated[list[str], append]
+    wrote: Annotated[list[str], append]
 
 
 class MailState(State):
@@ -101,6 +104,10 @@ class World(Protocol):
 
     def note(self, what: str, place: str) -> None:
         """Something has happened."""
+        ...
+
+    def now(self) -> int:
+        """The moment, as effects have it."""
         ...
 
     def fails(self, place: str, times: int) -> bool:
@@ -134,6 +141,7 @@ def _note_config(state: State, ctx: Context) -> None:
 def act(state: State, ctx: Context) -> dict[str, Any]:
     at = state["at"]
     place, heard, got = f"{state['op']}/{at}", list[str](), list[str]()
+    wrote: list[str] = []
     child = ""
     _note_config(state, ctx)
     for number, part in enumerate(state["todo"][at].split("-")):
@@ -168,11 +176,22 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
         elif part == "emit":
             for value in range(EMITTED):
                 ctx.emit([f"{place}.{number}", value], keep=True)
+        elif part in ("count", "put", "keep", "drop", "recall"):
+            wrote += act_on_memory(part, place, ctx.memory, STAGE.world)
+        elif part in ("take", "spare", "over"):
+            _take(part, f"{place}.{number}", ctx)
         elif part.startswith("fail") and STAGE.world.fails(place, int(part[4:])):
             raise ValueError("on purpose")
         elif part.startswith("stop") and STAGE.world.fails(place, int(part[4:])):
             raise StopIteration
-    return {"at": at + 1, "heard": heard, "got": got}
+    return {"at": at + 1, "heard": heard, "got": got, "wrote": wrote}
+
+
+def _take(part: str, place: str, ctx: Context) -> None:
+    STAGE.world.note("takes", place)
+    ctx.take(BUCKET, 2 if part == "spare" else 1)
+    if part != "take":
+        ctx.settle(BUCKET, -1 if part == "spare" else 1)
 
 
 def _spawn(part: str, place: str, ctx: Context) -> str:

@@ -21,7 +21,8 @@ from typing import Any
 from milecastle.app.clock import SystemClock
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.stores.opening import find_store
-from tests.model.graphs import GRAPHS, STAGE, app_of
+from tests.model.buckets import NotedBuckets
+from tests.model.graphs import GRAPHS, STAGE, World, app_of
 
 __all__ = ["FileWorld"]
 
@@ -37,6 +38,9 @@ class FileWorld:
 
     def note(self, what: str, place: str) -> None:
         os.write(self._file, f"{time.monotonic_ns()} {os.getpid()} {what} {place}\n".encode())
+
+    def now(self) -> int:
+        return time.monotonic_ns()
 
     def fails(self, place: str, times: int) -> bool:
         for number in range(times):
@@ -68,6 +72,12 @@ def let_clock_jump() -> None:
     signal.signal(signal.SIGUSR1, jump)
 
 
+def note_turns(stores: Any, world: World) -> None:
+    """Let the buckets of these stores be noted."""
+    honest = stores.buckets.fget
+    stores.buckets = property(lambda self: NotedBuckets(honest(self), self.now, world.note))
+
+
 def work(wanted: dict[str, Any]) -> None:
     """Be a worker."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -80,6 +90,7 @@ def work(wanted: dict[str, Any]) -> None:
     let_clock_jump()
     STAGE.world = FileWorld(wanted["folder"])
     store = find_store(wanted["url"])
+    note_turns(type(store), STAGE.world)
     options = WorkerOptions(**wanted["options"])
     apps = [app_of(name, store, wanted["interval"], mails=wanted["mails"]) for name in GRAPHS]
     asyncio.run(Worker(apps, options).run_until_signalled())

@@ -13,9 +13,11 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.limits import Limit
 from tests.model import callers
+from tests.model.buckets import TAKE_ACTS, random_buckets
 from tests.model.callers import Input, Plan
 from tests.model.graphs import ACTS, GRAPHS, KIN_ACTS, MAIL_ACTS, TOPICS
-from tests.model.specification import Call, History, deletes, over
+from tests.model.history import Call, History, deletes, over
+from tests.model.remembering import MEMORY_ACTS
 
 __all__ = ["People"]
 
@@ -31,6 +33,10 @@ class People:
         self.has_kin = self.mails and random.random() < 0.5
         if self.has_kin:
             acts = (*acts, *KIN_ACTS) if random.random() < 0.5 else KIN_ACTS
+        self.remembers, self.takes = random.random() < 0.25, random.random() < 0.12
+        for own, has in ((MEMORY_ACTS, self.remembers), (TAKE_ACTS, self.takes)):
+            acts = (*acts[: random.choice((0, len(acts)))], *own) if has else acts
+        self.buckets = random_buckets(random) if self.takes else []
         some = random.sample(acts, random.randint(1, min(5, len(acts))))
         self.acts = (*some, "stop1") if random.random() < 0.04 else tuple(some)
         tenants = [f"tenant{number}" for number in range(random.choice((1, 1, 2, 3)))]
@@ -65,20 +71,22 @@ class People:
             "limit": often(0, 0, 2),
             "invoke": often(0, 2, 4),
             "wrong": 1,
-            "send": often(4, 8) * self.mails,
-            "mail": often(0, 2, 4) * self.mails,
-            "emitted": often(2, 4, 8) * self.has_kin,
         }
+        if self.mails:
+            self.weights |= {"send": often(4, 8), "mail": often(0, 2, 4)}
+        if self.has_kin:
+            self.weights["emitted"] = often(2, 4, 8)
+        if self.remembers:
+            self.weights |= {"remember": often(1, 3), "recall": often(1, 3)}
         if random.random() < 0.5:
             self._pair()
 
     def _pair(self) -> None:
         """Only two kinds of calls besides inputs, close together, about one or two threads."""
-        kinds = [kind for kind in self.weights if kind != "input"]
-        kinds = kinds[: len(kinds) - (not self.has_kin) - 2 * (not self.mails)]
-        kinds = self.random.sample(kinds, 2)
+        kinds = self.random.sample([kind for kind in self.weights if kind != "input"], 2)
         self.weights = {kind: 6 * (kind in kinds) for kind in self.weights} | {"input": 8}
-        self.weights["send"] += 6 * self.mails
+        if self.mails:
+            self.weights["send"] += 6
         self.threads = self.threads[: self.random.choice((1, 1, 2))]
         self.acts, self.pace, self.hurry = self.acts[:2], 2.4, 0.8
         self.keyed = self.random.choice((0.0, 0.5, 1.0))
@@ -87,12 +95,19 @@ class People:
         """Many threads, whose nodes take long."""
         self.threads = [ThreadKey("tenant0", f"0t{number}") for number in range(count)]
         self.tenants, self.acts, self.mails = ["tenant0"], ("linger", "plain"), False
+        self.remembers = False
         self.invokes.clear()
         self.pace = 0.3
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
         self.inputs = {key: [] for key in self.threads}
         self.history.names = {key.thread for key in self.threads}
         self.weights = dict.fromkeys(self.weights, 0) | {"input": 10, "look": 1, "wrong": 4}
+
+    def forget(self) -> None:
+        """The store has no long-term memory."""
+        self.remembers = False
+        self.acts = tuple(act for act in self.acts if act not in MEMORY_ACTS) or ("plain",)
+        self.weights.update(dict.fromkeys({"remember", "recall"} & {*self.weights}, 0))
 
     def name(self) -> str:
         """A new name of an operation or an answer."""
@@ -204,6 +219,13 @@ class People:
 
     def _emitted(self, key: ThreadKey) -> Plan:
         return callers.simple("emitted", key)
+
+    def _remember(self, key: ThreadKey) -> Plan:
+        part = self.random.choice(("count", "count", "put"))
+        return callers.remember(key.tenant, self.name(), part)
+
+    def _recall(self, key: ThreadKey) -> Plan:
+        return callers.recall(key.tenant, self.random.choice(("", "own", "own/o1")))
 
     def _wrong(self, key: ThreadKey) -> Plan:
         return self.random.choice((callers.simple("retry", key), callers.answer(key, self.name())))

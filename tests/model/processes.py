@@ -34,11 +34,12 @@ from milecastle.stores.opening import find_store
 from tests.model import callers
 from tests.model.callers import Input, Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
+from tests.model.history import Effect, History, reverts
 from tests.model.nursery import FileWorld
 from tests.model.people import People
 from tests.model.proxy import Proxy
-from tests.model.specification import Effect, History, judge, reverts
-from tests.model.views import look, parent_of, served, unended
+from tests.model.specification import judge
+from tests.model.views import look, parent_of, remembered, served, unended
 
 __all__ = ["SHARED", "Processes"]
 
@@ -259,6 +260,8 @@ class _Course:
         if self.kind == "postgres" and random.random() < 0.6:
             some = self.people.acts if random.random() < 0.5 else ("plain",)
             self.people.acts = (*some, "pay", "pay")
+        if self.kind == "shards":
+            self.people.forget()
         self.people.weights.update(retain=0, limit=0)
         self.faults = self._faults()
         self.limited = random.random() < 0.4
@@ -277,6 +280,9 @@ class _Course:
         STAGE.world = FileWorld(str(folder))
         for _ in range(CALLERS):
             self._open_apps()
+        for bucket in self.people.buckets:
+            self._stores[0].buckets.put(bucket)
+            self.history.buckets[bucket.tenant] = bucket.rate, bucket.burst
 
     # ---- workers
 
@@ -551,6 +557,9 @@ class _Course:
             self._settle()
         for key in (*self._keys(), *self._children()):
             self._look_at_end(key)
+        if self.people.remembers:
+            app = self._app(GRAPHS[0], self._stores[0])
+            self.history.memory = remembered(app, self.people.tenants)
         if self.history.final and random.random() < 0.25:
             served([self._app(name, self._stores[0]) for name in GRAPHS], self.history.final)
         if self.kind == "shards" and random.random() < 0.2:

@@ -30,11 +30,13 @@ from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing import with_store
 from tests.model import callers
+from tests.model.buckets import NotedBuckets
 from tests.model.callers import Plan, note_found, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
+from tests.model.history import Call, History, reverts
 from tests.model.people import People
-from tests.model.specification import Call, History, judge, reverts
-from tests.model.views import look, parent_of, served, unended
+from tests.model.specification import judge
+from tests.model.views import look, parent_of, remembered, served, unended
 from tests.simulation.fleet.course import SILENT, Course
 from tests.simulation.fleet.processes import Connection, Process
 from tests.simulation.fleet.simulate import surroundings
@@ -114,6 +116,10 @@ class Watched:
                 self._check(limit, _within(limit, before), _within(limit, after), now)
         return found
 
+    @property
+    def buckets(self) -> NotedBuckets:
+        return NotedBuckets(self._store.buckets, self._store.now, self._history.note)
+
     def _running(self) -> list[tuple[str, str]]:
         return [
             (graph_of(depth.lane), depth.tenant)
@@ -144,34 +150,35 @@ class _Ledger:
         """The simulator's own checks are not needed here."""
 
 
-class Mails:
-    """What a process sees of the mailboxes: each call passes its connection."""
+class Part:
+    """What a process sees of a part of the store: each call passes its connection."""
 
-    prefix = "mailbox"
-
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._connection.call, f"{self.prefix}.{name}")
+        return partial(self._connection.call, f"{self._name}.{name}")
 
 
-class Tags(Mails):
-    """What a process sees of the tags."""
-
-    prefix = "tags"
-
-
-class MailConnection(Connection):
-    """A connection to a store with mailboxes and tags."""
+class WholeConnection(Connection):
+    """A connection to a store with all its parts."""
 
     @property
     def mailbox(self) -> Any:
-        return Mails(self)
+        return Part(self, "mailbox")
 
     @property
     def tags(self) -> Any:
-        return Tags(self)
+        return Part(self, "tags")
+
+    @property
+    def memory(self) -> Any:
+        return Part(self, "memory")
+
+    @property
+    def buckets(self) -> Any:
+        return Part(self, "buckets")
 
     def _perform(self, name: str, given: Any, named: Any) -> Any:
         part, _, verb = name.partition(".")
@@ -184,7 +191,7 @@ class MailConnection(Connection):
 
 
 class Mailing(Process):
-    connects = MailConnection
+    connects = WholeConnection
 
 
 class Working(Mailing):
@@ -250,6 +257,9 @@ class ModelCourse(Course):
         self.recorded: dict[str, tuple[Any, int]] = {}
         with self.clocks():
             self.opened = self._open(folder)
+        for bucket in self.people.buckets:
+            self.opened.buckets.put(bucket)
+            self.history.buckets[bucket.tenant] = bucket.rate, bucket.burst
         watched: Any = Watched(
             self.opened, self.history, lambda: self.timeline.now, self._read_emitted
         )
@@ -272,6 +282,7 @@ class ModelCourse(Course):
                 patches.enter_context(patch(where, getattr(self, name), create=True))
             patches.enter_context(patch("milecastle.fleet.schedules.sleep"))
             patches.enter_context(patch("milecastle.drivers.chunks.Timer"))  # chunks wait for more
+            patches.enter_context(patch("milecastle.engine.context.sleep", self._pass))
             if "linger" in self.people.acts:
                 found = "milecastle.app.runs.ownership.find_owner"
                 patches.enter_context(patch(found, return_value=_ELSEWHERE))
@@ -312,6 +323,10 @@ class ModelCourse(Course):
     def monotonic_ns(self) -> int:
         return self.timeline.now * 1000
 
+    def _pass(self, seconds: float) -> None:
+        """A node waits here for its turn, in a thread of its own."""
+        self.timeline.pass_time(self.timeline.now + round(seconds * SECOND))
+
     def start_worker(self) -> None:
         self._started += 1
         process = Working(self, f"worker {self._started}")
@@ -338,6 +353,8 @@ class ModelCourse(Course):
             if what == "mail":  # what is recorded every few steps may be lost with its worker
                 excused = self.interval > 1 and (excused or self._was_touched(place))
                 excused = excused or self._is_stale(process, place)
+        if what == "takes":  # so may its turn
+            excused = self.interval > 1
         if what in ("recorded", "lingers"):
             self.recorded[place] = (process, self.timeline.now)
         self.history.note(what, place, excused=excused)
@@ -354,6 +371,9 @@ class ModelCourse(Course):
         keys = {call.key for call in self.history.calls if call.op == op}
         verbs = ("cancel", "retry", "invoke", "bulk cancel", "bulk retry")
         return any(True for key in keys for _ in self.history.of(key, *verbs))
+
+    def now(self) -> int:
+        return self.history.tick()
 
     def fails(self, place: str, times: int) -> bool:
         self.failed[place] += 1
@@ -448,6 +468,8 @@ class ModelCourse(Course):
             self._settle()
         for key in (*people.threads, *self.history.children()):
             self._look_at_end(key)
+        if people.remembers:
+            self.history.memory = remembered(self.direct[GRAPHS[0]], people.tenants)
         if self.ticks:
             self._check_ticks()
         if self.is_served and self.history.final:

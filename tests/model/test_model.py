@@ -10,20 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from milecastle.app.runs import cancelling
+from milecastle.engine.context import Context
 from milecastle.engine.emissions import Emissions
 from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.buckets import Turn
 from milecastle.ports.limits import Rooms
 from milecastle.ports.mailbox import INPUTS, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.memory.buckets import StoredBuckets
+from milecastle.stores.memory.items import MemoryStoreItems, StoredItems
 from milecastle.stores.memory.messages import Messages
 from milecastle.stores.memory.store import MemoryMailbox
 from tests.model.__main__ import main
@@ -278,3 +283,51 @@ def test_emissions_that_forget_those_of_earlier_attempts_are_found(
 
     changed(monkeypatch, "__init__", init, Emissions)
     found("shows another value of")
+
+
+def test_memory_written_outside_of_the_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remember(honest: Any, task: Any, write: str, how: Any) -> None:
+        port: Any = honest.args[0]
+        services, items, _ = port._memory(task)
+        services.call(items._items.write, items.tenant, [getattr(items, write)(**how)])
+
+    changed(monkeypatch, "remember", remember, RunTaskPort)
+    found("steps wrote it")
+
+
+def test_memory_that_tenants_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared(honest: Any, tenant: str, *given: Any, **named: Any) -> Any:
+        return honest("all", *given, **named)
+
+    for name in ("get", "under", "changes"):
+        changed(monkeypatch, name, shared, StoredItems)
+    found("wrote elsewhere")
+
+
+def test_memory_that_is_read_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(honest: Any, tenant: str, under: bytes, **named: Any) -> Any:
+        items: StoredItems = honest.args[0]._items
+        before = vars(items).setdefault("before", {})
+        found = honest(tenant, under, **named)
+        return before.setdefault((tenant, under), found)
+
+    changed(monkeypatch, "scan", scan, MemoryStoreItems)
+    found("was read at version")
+
+
+def test_turns_without_a_record_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = count()
+
+    def draw(honest: Any, what: str) -> str:
+        return f"{honest(what)}{next(numbers)}"
+
+    changed(monkeypatch, "_draw", draw, Context)
+    found("turns in")
+
+
+def test_a_bucket_that_ignores_what_others_took_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(honest: Any, place: Any, amount: int, mark: str) -> Turn:
+        return Turn(honest.args[0].now(), 0.0)
+
+    changed(monkeypatch, "take", take, StoredBuckets)
+    found("a bucket granted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -17,9 +17,10 @@ from milecastle.server import asgi
 from milecastle.server.identity import Identity
 from tests.model.callers import applied, names_of
 from tests.model.graphs import State
-from tests.model.specification import Seen
+from tests.model.history import Seen
+from tests.model.remembering import Shown, recall, shown
 
-__all__ = ["look", "parent_of", "served", "unended"]
+__all__ = ["look", "parent_of", "remembered", "served", "unended"]
 
 
 def look(app: App[State], store: Any, key: ThreadKey, *, reverted: bool) -> Seen:
@@ -38,6 +39,7 @@ def look(app: App[State], store: Any, key: ThreadKey, *, reverted: bool) -> Seen
         applied=applied(found.state),
         ever=tuple(name for state in states for name in applied(state)),
         unread=names_of(app.mailbox(key)),
+        wrote=[*{text: None for state in states for text in state.get("wrote", [])}],
         runs=runs,
         waiting=[one.mark for one in waiting_inputs(store, key)],
         statuses={
@@ -46,6 +48,18 @@ def look(app: App[State], store: Any, key: ThreadKey, *, reverted: bool) -> Seen
             "runs": named.get(info.run_id, "missing"),
         },
     )
+
+
+def remembered(app: App[State], tenants: Iterable[str]) -> dict[str, Shown]:
+    """The items of some tenants, as ``list``, ``search`` and ``get`` show them."""
+    found: dict[str, Shown] = {}
+    for tenant in tenants:
+        memory = app.memory.for_tenant(tenant)
+        found[tenant] = recall(memory)
+        items = [hit.item for hit in memory.search(limit=1000)]
+        again = shown(memory.get(one.namespace, one.key) for one in items)
+        assert shown(items) == again == found[tenant], (tenant, found[tenant], again)
+    return found
 
 
 def parent_of(store: Any, info: ThreadInfo) -> RunRecord | None:
