@@ -21,10 +21,10 @@ PAGE = read("docs/recipes.md")
 
 SAYS = {
     "approval_in_chat": """\
-posted: Refund 40?
-401: not signed by the chat tool
-200: thank you
-200: was answered
+Refund 40?
+401
+202
+202
 True Actor(id='ann', how='authenticated', reason='', shown=None, on_behalf_of=None)
 """,
     "chat_with_fastapi": """\
@@ -48,6 +48,7 @@ completed reply 3 {'input': 1800, 'output': 200}
 ['completed', 'failed'] 5 files
 ['completed', 'completed'] 6 files
 """,
+    "shared_limit": "WHY 49? 50 calls; all at once: False\n",
     "saga": """\
 done: book, reserve, charge
 undone, because the card was refused

@@ -304,6 +304,7 @@ EXPORTED: dict[str, list[str]] = {
     "milecastle.agents.pydantic_ai": ["chat"],
     "milecastle.integrations.langgraph": ["MilecastleSaver", "MilecastleStore"],
     "milecastle.server": [
+        "AnswerTo",
         "Identity",
         "InboundHook",
         "Mountable",

@@ -131,7 +131,7 @@ def killed(url: str, folder: Path, size: Size, *, seed: int, cheat: str = "") ->
             "tests.process.hook_kills:orders",
             silent=1.0,
             variables=variables,
-            words=["--allow-host", receiver.host, "--concurrency", "8"],
+            words=["--deliver-to", receiver.host, "--concurrency", "8"],
         )
         try:
             while outcome.kills < size.kills:

@@ -60,7 +60,7 @@ class _DeliveryGraph(GraphBuilder[DeliveryState]):
 
 def delivery_graph(hook: Webhook, deliver: Deliver | None = None) -> CompiledGraph:
     """The graph of a hook's deliveries; without ``deliver`` for runs that are only submitted."""
-    graph = _DeliveryGraph(DeliveryState, name=own_name("delivery", hook.name))
+    graph = _DeliveryGraph(DeliveryState, name=own_name("delivery", hook.id))
     return graph.compiled(deliver or _deliver_nothing)
 
 
@@ -69,7 +69,7 @@ def delivery_key(tenant: str, hook: Webhook, notice: Notice, question: str) -> T
     from hashlib import blake2b  # slow to import
 
     asked = f"-{blake2b(question.encode(), digest_size=12).hexdigest()}" if question else ""
-    return own_key(tenant, "delivery", f"{hook.name}@{notice.run_id}{asked}")
+    return own_key(tenant, "delivery", f"{hook.id}@{notice.run_id}{asked}")
 
 
 def delivery_tag(thread: str) -> str:

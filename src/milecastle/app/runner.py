@@ -209,9 +209,9 @@ class Runner(Generic[S]):
 
     def running(self, thread: Thread) -> Runner[Any]:
         """The runner of a thread: a hook's, if it is one of its deliveries."""
-        name = self.key(thread).thread
+        delivery = self.key(thread).thread.rpartition("@")[0]
         for hook in self.graph.hooks:
-            if name.startswith(own_name("delivery", f"{hook.name}@")):
+            if delivery == own_name("delivery", hook.id):
                 return self.delivering(delivery_graph(hook))
         return self
 

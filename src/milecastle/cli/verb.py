@@ -83,6 +83,12 @@ redact_option = click.option(
     metavar="MODULE[:FUNCTION]",
     help="A function of place and value: its result is shown instead of the value.",
 )
+deliver_to_option = click.option(
+    "--deliver-to",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Deliver to this host of hooks over http, too, and at addresses that are not public.",
+)
 app_option = click.option(
     "--app",
     "apps",

@@ -28,13 +28,16 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey, own_name
 from milecastle.model.message import Message, check_topic
 from milecastle.model.task import Origin, RunFacts, RunTask
-from milecastle.ports.buckets import MOST, Turn, check_amount, marks_of
+from milecastle.ports.buckets import MOST, Turn, check_amount, check_bucket, marks_of
 from milecastle.ports.files import FileReader
 from milecastle.ports.mailbox import Sent
 from milecastle.ports.task import MISSING, Draw, NewChild, TaskPort
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+_LAST_YEAR: Final = 8999
+"""Sums of times are still dates."""
 
 _LONGEST: Final = 3_153_600_000.0
 """The longest deadline, in seconds: a hundred years."""
@@ -568,6 +571,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             await self.port.adraw(self.data, how, name, given)
 
     def _taking(self, name: str, amount: int) -> tuple[int, str]:
+        check_bucket(name)
         check_amount(amount, 1)
         self.waited = False
         return amount, self._draw(f"take {name}")
@@ -575,6 +579,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     def _settling(
         self, name: str, amount: int, until: datetime | timedelta | float | None
     ) -> list[tuple[Draw, tuple[Any, ...]]]:
+        check_bucket(name)
         check_amount(amount, -MOST)
         mark = self._draw(f"settle {name}")
         found: list[tuple[Draw, tuple[Any, ...]]] = [("settle", (amount, mark))] if amount else []
@@ -790,6 +795,8 @@ def read_time(until: datetime | timedelta | float, name: str) -> tuple[int | Non
         return None, seconds_of(until, name, least=-_LONGEST) or 0.0
     if until.tzinfo is None:
         raise InvalidRequest(f"{name} takes a datetime with a time zone")
+    if until.year > _LAST_YEAR:
+        raise InvalidRequest(f"{name} takes a time before the year {_LAST_YEAR + 1}")
     since = until.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return since // timedelta(microseconds=1), 0.0
 

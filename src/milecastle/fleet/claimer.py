@@ -5,6 +5,7 @@ Rules:
 - A worker serves its own graphs' lanes. It adopts a lane of one of them in another version
   if threads have been due there for a while and no worker serves it. Those that fit its code
   continue in its own lane; the others are given back, for a growing time.
+- Deliveries to hooks have a quarter of its places at most: receivers that hang hold no others.
 - A thread that cannot be given back is given back later; if the worker dies first, others take it
   when it is silent.
 """
@@ -21,7 +22,7 @@ from time import monotonic
 from milecastle.errors import StoreError
 from milecastle.fleet.context import WorkerContext
 from milecastle.fleet.segments import ClaimedThread, Segments
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, is_delivery
 from milecastle.ports.limits import graph_of
 from milecastle.ports.store import Opened, WritesRefused
 
@@ -30,6 +31,9 @@ _log = logging.getLogger("milecastle.fleet")
 _POLL_IF_TOLD = 1.0
 _POLL = 0.2
 """How often to look for due threads, in seconds, if the store tells of them and if it does not."""
+
+_DELIVERIES = 4
+"""By how much fewer deliveries than threads a worker runs at once."""
 
 _TOGETHER = 16
 """How many claimed threads are begun by one call off the loop, before the first of them runs."""
@@ -84,17 +88,31 @@ class Claimer:
         self._context.wake.clear()
         self._claims += 1  # odd while one is under way: see ``check``
         try:
-            begun = self._take([*self._context.lanes, *await self._adopted()], limit)
-            claimed = 0
-            while some := await self._context.threads.call(next, begun, ()):
-                claimed += len(some)
-                for segment in some:
-                    # of a debt whose payment was not acknowledged, and yet was made
-                    self._segments.owed.pop(segment.key, None)
-                    self._segments.start(segment)
+            lanes = [*self._context.lanes, *await self._adopted()]
+            others = _without_deliveries(lanes)
+            most = limit if len(others) == len(lanes) else min(limit, self._room())
+            claimed = await self._begin(lanes, most) if most else 0
+            if claimed == most < limit and others:
+                claimed += await self._begin(others, limit - most)
         finally:
             self._claims += 1
         return claimed
+
+    async def _begin(self, lanes: Sequence[str], limit: int) -> int:
+        begun, claimed = self._take(lanes, limit), 0
+        while some := await self._context.threads.call(next, begun, ()):
+            claimed += len(some)
+            for segment in some:
+                # of a debt whose payment was not acknowledged, and yet was made
+                self._segments.owed.pop(segment.key, None)
+                self._segments.start(segment)
+        return claimed
+
+    def _room(self) -> int:
+        """How many deliveries may begin."""
+        running = (one.runner.graph.name for one in self._segments.running.values())
+        most = max(1, self._context.options.concurrency // _DELIVERIES)
+        return max(0, most - sum(map(is_delivery, running)))
 
     def _take(self, lanes: Sequence[str], limit: int) -> Iterator[list[ClaimedThread]]:
         began = monotonic()
@@ -133,7 +151,9 @@ class Claimer:
         """
         poll = self._poll
         try:
-            due = await self._context.threads.call(self.store.due_in, self._context.lanes)
+            lanes = self._context.lanes
+            lanes = lanes if self._room() else _without_deliveries(lanes)
+            due = await self._context.threads.call(self.store.due_in, lanes)
         except StoreError:
             return poll
         is_held = due is not None and due <= 0 and claimed == 0
@@ -195,3 +215,7 @@ class Claimer:
         if claims == self._claims:
             for key in claimed.difference(self._segments.running, self._segments.owed):
                 self._segments.give_back(key)
+
+
+def _without_deliveries(lanes: Sequence[str]) -> list[str]:
+    return [lane for lane in lanes if not is_delivery(lane)]

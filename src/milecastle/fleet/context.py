@@ -33,7 +33,7 @@ class WorkerOptions(Settings):
     It adopts threads of another version of its graphs that have been due for ``adopt_after``
     seconds while no worker served them, if they fit its code; ``None``: never.
     When it is told to stop, running nodes have ``grace`` seconds. A run that has not moved for
-    ``stuck_after`` seconds is reported. Deliveries to hooks reach ``allow_hosts``, each ``HOST`` or
+    ``stuck_after`` seconds is reported. Deliveries to hooks reach ``deliver_to``, each ``HOST`` or
     ``HOST:PORT``, also at addresses that are not public, and without TLS.
     """
 
@@ -45,7 +45,7 @@ class WorkerOptions(Settings):
     losses: int = 5
     adopt_after: float | None = 1.0
     stuck_after: float = 600.0
-    allow_hosts: tuple[str, ...] = ()
+    deliver_to: tuple[str, ...] = ()
 
     def _check(self) -> None:
         if self.concurrency < 1 or self.losses < 1:

@@ -43,27 +43,27 @@ class DeliveryFailed(Exception):
     """No attempt of a delivery was accepted."""
 
 
-def delivering(apps: Iterable[App[Any]], allow_hosts: Collection[str] = ()) -> list[Runner[Any]]:
+def delivering(apps: Iterable[App[Any]], deliver_to: Collection[str] = ()) -> list[Runner[Any]]:
     """The runners of every hook of some apps.
 
     Raises:
-        InvalidRequest: two graphs have a hook of one name, or the environment lacks what one names.
+        InvalidRequest: two of a name have the same hook, or the environment lacks what one names.
     """
-    runners = [runner for app in apps for runner in Deliveries(app, allow_hosts).runners()]
+    runners = [runner for app in apps for runner in Deliveries(app, deliver_to).runners()]
     names = [runner.graph.name for runner in runners]
     for name in names:
         if names.count(name) > 1:
             hook = name.partition("@@")[2]
-            raise InvalidRequest(f"two graphs have a hook '{hook}': give one of them a name=")
+            raise InvalidRequest(f"two graphs of this name have the hook '{hook}': rename one")
     return runners
 
 
 class Deliveries:
     """What a worker needs to deliver an app's notices: one runner for each hook."""
 
-    def __init__(self, app: App[Any], allow_hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: App[Any], deliver_to: Collection[str] = ()) -> None:
         self._app = app
-        self._allow_hosts = allow_hosts
+        self._deliver_to = deliver_to
         self._store = require_shared(app.runner.settings.store)
 
     def runners(self) -> Iterator[Runner[Any]]:
@@ -110,7 +110,7 @@ class Deliveries:
                 "webhook-timestamp": str(now),
                 "webhook-signature": sign(keys, id, now, body),
             }
-            return str(await post(hook.target, headers, body, allow_hosts=self._allow_hosts))
+            return str(await post(hook.target, headers, body, deliver_to=self._deliver_to))
         except (NotPosted, InvalidRequest) as error:
             return error.message
 

@@ -4,7 +4,7 @@ Rules:
 
 - A host is resolved once, each of its addresses must be public, and the connection is made to one
   of these addresses. So a name cannot be rebound between the check and the connection.
-- Only the operator of a worker allows other addresses and plain HTTP, by host (``allow_hosts``).
+- Only the operator of a worker allows other addresses and plain HTTP, by host (``deliver_to``).
 - Redirects are not followed, proxies not used, and nothing is read but the head of the answer, of
   16 KiB at most. The whole exchange has ``PATIENCE`` seconds.
 - No answer is in an error: receivers repeat what they were sent, secrets and values included.
@@ -28,6 +28,8 @@ PATIENCE: Final = 10.0
 _LARGEST_HEAD: Final = 16 * 1024
 _ADDRESSES: Final = 3
 """How many of a host's addresses are tried."""
+_SHARE: Final = 4
+"""By how much shorter than the whole exchange an attempt is that has another address behind it."""
 
 _INSIDE: Final = (
     IPv4Network("168.63.129.16/32"),  # Azure's platform, metadata included
@@ -82,10 +84,10 @@ async def post(
     headers: Mapping[str, str],
     body: bytes,
     *,
-    allow_hosts: Collection[str] = (),
+    deliver_to: Collection[str] = (),
     patience: float | None = None,
 ) -> int:
-    """The status a URL answers; ``allow_hosts`` has ``HOST`` and ``HOST:PORT``.
+    """The status a URL answers; ``deliver_to`` has ``HOST`` and ``HOST:PORT``.
 
     Raises:
         NotPosted: it is not to be asked, or did not answer.
@@ -93,14 +95,17 @@ async def post(
     host, is_secure = target.hostname or "", target.scheme == "https"
     port = target.port or (443 if is_secure else 80)
     is_allowed = bool(
-        {host, target.netloc.lower(), f"{host}:{port}"} & {one.lower() for one in allow_hosts}
+        {host, target.netloc.lower(), f"{host}:{port}"} & {one.lower() for one in deliver_to}
     )
     if not is_secure and not is_allowed:
-        raise NotPosted("its URL is not https, and no worker allows its host (--allow-host)")
+        raise NotPosted("its URL is not https, and no worker allows its host (--deliver-to)")
     try:
         async with asyncio.timeout(patience or PATIENCE):
             addresses = await _resolve(host, port, is_allowed=is_allowed)
-            reader, writer = await _connect(addresses, port, host if is_secure else None)
+            server = host if is_secure else None
+            reader, writer = await _connect(
+                addresses, port, server, (patience or PATIENCE) / _SHARE
+            )
             try:
                 writer.write(_request(target, headers, body))
                 await writer.drain()
@@ -119,20 +124,21 @@ async def _resolve(host: str, port: int, *, is_allowed: bool) -> list[str]:
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     if not is_allowed and not (addresses and all(map(is_public, addresses))):
         raise NotPosted(
-            "its host has an address that is not public, and no worker allows it (--allow-host)"
+            "its host has an address that is not public, and no worker allows it (--deliver-to)"
         )
     return addresses[:_ADDRESSES]
 
 
 async def _connect(
-    addresses: list[str], port: int, server: str | None
+    addresses: list[str], port: int, server: str | None, patience: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     options: dict[str, Any] = {"limit": _LARGEST_HEAD}
     if server is not None:
         options |= {"ssl": _context(), "server_hostname": server}
     for address in addresses[:-1]:
-        with suppress(ConnectionError):
-            return await asyncio.open_connection(address, port, **options)
+        with suppress(OSError):  # a timeout is one
+            async with asyncio.timeout(patience):
+                return await asyncio.open_connection(address, port, **options)
     return await asyncio.open_connection(addresses[-1], port, **options)
 
 

@@ -66,7 +66,7 @@ class Worker:
             app.runner.peers |= peers
         served = [app.runner for app in apps] + self._schedules.runners
         served += [Bulk(app).runner for app in apps]
-        served += delivering(apps, self.options.allow_hosts)
+        served += delivering(apps, self.options.deliver_to)
         context.runners = {runner.lane: runner for runner in served}
         self._segments = Segments(context)
         self._claimer = Claimer(context, self._segments)

@@ -276,10 +276,11 @@ class GraphBuilder(Generic[S]):
         with the same ``webhook-id``, signed by the rules of Standard Webhooks. ``secret`` names an
         environment variable of the workers; ``url`` may name one, too. The body has names and
         numbers; ``include`` adds the ``"error"`` message, the ``"question"`` or the ``"state"``.
-        ``name``, by default the graph's, identifies the hook: its deliveries are runs of the graph
-        ``delivery@@name``.
+        ``name`` tells several hooks of a graph apart. Deliveries are runs of ``delivery@@GRAPH``,
+        or with a name of ``delivery@@GRAPH@NAME``.
         """
         hook = Webhook(
+            graph=self._declared.name,
             name=self._declared.name if name is None else name,
             events=tuple(dict.fromkeys(events)),
             url=url,

@@ -30,6 +30,7 @@ _VARIABLE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """A hook of a graph, as it was declared."""
 
+    graph: str
     name: str
     events: tuple[HookEvent, ...]
     url: str
@@ -63,6 +64,11 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True
     def __repr__(self) -> str:
         """The hook without its URL, which may be a secret."""
         return f"Webhook({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    @property
+    def id(self) -> str:
+        """Its name in a store, which has hooks of other graphs too."""
+        return self.name if self.name == self.graph else f"{self.graph}@{self.name}"
 
     @property
     def target(self) -> SplitResult:

@@ -82,6 +82,10 @@ def is_upkeep(name: str) -> bool:
     return name.startswith((own_name("bulk", ""), own_name("schedule", "")))
 
 
+def is_delivery(graph: str) -> bool:
+    return graph.startswith(own_name("delivery", ""))
+
+
 def refuse_own(thread: str) -> None:
     """Raise ``InvalidRequest`` for a name a caller's thread cannot have.
 

@@ -20,7 +20,7 @@ Rules for every store with this port, checked by ``milecastle.testing.BucketCont
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeGuard
 
 import msgspec
 import msgspec.structs
@@ -49,20 +49,22 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 0
 
     def __post_init__(self) -> None:
-        check_name("bucket", self.name, _MAX_NAME_BYTES)
+        check_bucket(self.name)
         if self.tenant:
             ThreadKey(self.tenant, "thread")
-        if not 1 <= self.rate <= MOST:
-            raise InvalidRequest(f"a rate must be at least 1, not {self.rate}")
+        if not _is_whole(self.rate) or not 1 <= self.rate <= MOST:
+            raise InvalidRequest(f"a rate must be a whole number of at least 1, not {self.rate}")
         if not 0.001 <= self.period <= 86_400:
             raise InvalidRequest(
                 f"a period must be between 0.001 and 86400 seconds, not {self.period}"
             )
         if not self.burst:
             msgspec.structs.force_setattr(self, "burst", max(1, self.rate // 10))
-        if not 1 <= self.burst <= MOST or self.time_of(self.burst) == YEAR:
+        is_number = _is_whole(self.burst) and 1 <= self.burst <= MOST
+        if not is_number or self.time_of(self.burst) == YEAR:
             raise InvalidRequest(
-                f"a burst must be at least 1 and come back within a year, not {self.burst}"
+                "a burst must be a whole number of at least 1 and come back within a year, not "
+                f"{self.burst}"
             )
 
     @property
@@ -220,11 +222,20 @@ def bucket_levels(store: _Offers) -> Sequence[BucketLevel]:
     return () if store.buckets is None else store.buckets.levels()
 
 
+def check_bucket(name: object) -> None:
+    """Refuse a name that no bucket has."""
+    check_name("bucket", name, _MAX_NAME_BYTES)
+
+
 def check_amount(amount: object, least: int) -> None:
     """Refuse an amount that is no whole number, or less than ``least``."""
-    if isinstance(amount, bool) or not isinstance(amount, int) or not least <= amount <= MOST:
+    if not _is_whole(amount) or not least <= amount <= MOST:
         given = amount if isinstance(amount, int) else type(amount).__name__
         raise InvalidRequest(f"an amount is a whole number from {least}, not {given}")
+
+
+def _is_whole(number: object) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def too_much(name: str, amount: int, burst: int) -> InvalidRequest:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
-from milecastle.server.hooks import InboundHook, SendTo, SubmitTo, hook, standard_webhooks
+from milecastle.server.hooks import (
+    AnswerTo,
+    InboundHook,
+    SendTo,
+    SubmitTo,
+    hook,
+    standard_webhooks,
+)
 from milecastle.server.identity import Identity
 from milecastle.server.oidc.settings import Oidc
 
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 __all__ = [
+    "AnswerTo",
     "Identity",
     "InboundHook",
     "Mountable",
@@ -94,6 +102,7 @@ def asgi(
     mcp: bool = False,
     oidc: Oidc | None = None,
     hooks: Iterable[InboundHook] = (),
+    deliver_to: Iterable[str] = (),
 ) -> Mountable:
     """The ASGI application serving these apps, which share one store.
 
@@ -119,7 +128,8 @@ def asgi(
     ``oidc`` names an OpenID Connect issuer: its bearer tokens are accepted, and people log in to
     the pages there. Claims give the tenant, the scopes and the name.
 
-    ``hooks`` take events of other services, under ``/hooks/NAME``, each made by ``hook``.
+    ``hooks`` take events of other services, under ``/hooks/NAME``, each made by ``hook``. The
+    worker sends deliveries of hooks to ``deliver_to``, too, as ``WorkerOptions`` says.
     """
     require_extra()
     if mcp:
@@ -139,4 +149,5 @@ def asgi(
         mcp=mcp,
         oidc=oidc,
         hooks=hooks,
+        deliver_to=deliver_to,
     )

@@ -32,6 +32,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
+from milecastle.fleet.worker import WorkerOptions
 from milecastle.server.access import Access, Identify, credential, normal_name, refuse_foreign
 from milecastle.server.budget import outgoing
 from milecastle.server.chat.table import CHAT
@@ -348,13 +349,15 @@ def assemble(
     mcp: bool = False,
     oidc: Oidc | None = None,
     hooks: Iterable[InboundHook] = (),
+    deliver_to: Iterable[str] = (),
 ) -> Application:
     if tokens is None and token is None and identify is None and oidc is None:
         raise InvalidRequest(
             "a server needs tokens=, a file, token=, oidc= or identify=: nothing is public"
         )
     file = None if tokens is None else TokenFile(tokens)
-    service = Service(apps, worker=worker, redact=redact)
+    options = WorkerOptions(deliver_to=tuple(deliver_to))
+    service = Service(apps, worker=worker, options=options, redact=redact)
     start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
     issuer = None
     if oidc is not None:

@@ -1,4 +1,4 @@
-"""Inbound hooks: events that other services POST become messages and runs.
+"""Inbound hooks: events that other services POST become messages, runs and answers.
 
 Rules:
 
@@ -53,12 +53,26 @@ class SubmitTo(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
+class AnswerTo(msgspec.Struct, frozen=True):
+    """Answer a question of a thread; ``key`` is the sender's id unless given.
+
+    ``by`` is who answers, as the sender says, whose signature vouches for it; else the hook.
+    """
+
+    thread: str
+    question: str
+    answer: Any
+    by: str = ""
+    graph: str | None = None
+    key: str | None = None
+
+
 class InboundHook(msgspec.Struct, frozen=True):
     """A hook under ``/hooks/NAME``. Made by ``hook``."""
 
     name: str
     verify: Verify
-    to: Callable[[Any], SendTo | SubmitTo | None]
+    to: Callable[[Any], SendTo | SubmitTo | AnswerTo | None]
     tenant: str | None = None
 
 
@@ -66,14 +80,15 @@ def hook(
     name: str,
     *,
     verify: Verify,
-    to: Callable[[Any], SendTo | SubmitTo | None],
+    to: Callable[[Any], SendTo | SubmitTo | AnswerTo | None],
     tenant: str | None = None,
 ) -> InboundHook:
     """A hook for ``asgi(hooks=[...])``: what comes to ``POST /hooks/NAME`` is verified and mapped.
 
     ``verify(headers, body)`` returns the sender's id of an event, or ``None``; it is
     ``standard_webhooks("env:NAME")`` or a function. ``to(event)`` gets the JSON and returns
-    ``SendTo``, ``SubmitTo``, or ``None`` to do nothing. ``tenant`` is the server's unless given.
+    ``SendTo``, ``SubmitTo``, ``AnswerTo``, or ``None`` to do nothing. ``tenant`` is the server's
+    unless given.
     """
     if not (isinstance(cast("object", name), str) and _NAME.fullmatch(name)):
         raise InvalidRequest("the name of a hook has 1 to 64 letters, digits, '_', '.' and '-'")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from milecastle.errors import InvalidRequest
-from milecastle.server.hooks import InboundHook, SendTo, SubmitTo, known_hooks, unknown_hook
+from milecastle.model.actor import Actor
+from milecastle.server.hooks import (
+    AnswerTo,
+    InboundHook,
+    SendTo,
+    SubmitTo,
+    known_hooks,
+    unknown_hook,
+)
 from milecastle.server.problems import UNAUTHORIZED, UNREADABLE, Refused
 from milecastle.server.request import ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
@@ -47,22 +54,25 @@ def _take(service: Service, found: InboundHook, headers: Mapping[str, str], body
         raise Refused(UNREADABLE, 400, "the body is not JSON") from None
     wanted = found.to(event)
     if wanted is not None:
-        _doing(service, found, wanted, wanted.key or f"{found.name}:{id}")()
+        _do(service, found, wanted, f"{found.name}:{id}")
 
 
-def _doing(
-    service: Service, found: InboundHook, wanted: SendTo | SubmitTo, id: str
-) -> Callable[[], Any]:
+def _do(service: Service, found: InboundHook, wanted: Any, id: str) -> None:
+    if not isinstance(wanted, SendTo | SubmitTo | AnswerTo):
+        raise InvalidRequest(
+            f"to= of hook '{found.name}' returns SendTo, SubmitTo, AnswerTo or None, not "
+            f"{type(wanted).__name__}"
+        )
     key = service.key(found.tenant or service.tenant, wanted.thread)
+    app, by, once = service.app_for(key, wanted.graph), f"hook:{found.name}", wanted.key or id
     match wanted:
         case SendTo():
-            app, by = service.app_for(key, wanted.graph), f"hook:{found.name}"
-            return partial(app.send, key, wanted.value, wanted.topic, key=id, by=by)
+            app.send(key, wanted.value, wanted.topic, key=once, by=by)
         case SubmitTo():
-            app = service.app_for(key, wanted.graph)
-            return partial(app.submit, wanted.input, key, key=id, if_busy="queue")
-        case _:
-            raise InvalidRequest(
-                f"to= of hook '{found.name}' returns SendTo, SubmitTo or None, not "
-                f"{type(wanted).__name__}"
+            app.submit(wanted.input, key, key=once, if_busy="queue")
+        case AnswerTo():
+            actor, answers = (
+                Actor(wanted.by or by, "authenticated"),
+                {wanted.question: wanted.answer},
             )
+            app.answer(key, answers=answers, key=once, by=actor)

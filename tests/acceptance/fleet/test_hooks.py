@@ -74,9 +74,10 @@ def ordering(
     *events: Any,
     include: Any = (),
     more: Any = None,
+    name: str = "orders",
     **options: Any,
 ) -> App[Order]:
-    graph: StateGraph[Order] = StateGraph(Order, name="orders")
+    graph: StateGraph[Order] = StateGraph(Order, name=name)
     graph.add_node("act", act)
     graph.add_edges(START, "act", END)
     if receiver is not None:
@@ -93,7 +94,7 @@ def order(item: str = "lamp") -> Order:
 
 def work(app: App[Any], *more: App[Any], **options: Any) -> None:
     """Run everything that is due now, with deliveries to this machine."""
-    chosen = QUICK.replaced(allow_hosts=("127.0.0.1",), **options)
+    chosen = QUICK.replaced(deliver_to=("127.0.0.1",), **options)
     asyncio.run(Worker([app, *more], chosen).run_until_idle())
 
 
@@ -293,7 +294,7 @@ def test_answers_that_hang_or_never_end_are_given_up(
         return any(state["outcome"] for state in sent(app))
 
     async def serve() -> None:
-        async with serving(app, options=QUICK.replaced(allow_hosts=(receiver.host,))):
+        async with serving(app, options=QUICK.replaced(deliver_to=(receiver.host,))):
             await until(ended)
 
     try:

@@ -14,8 +14,27 @@ from typing import Annotated, Any, TypedDict
 import httpx
 import pytest
 
-from milecastle import END, START, App, Context, InvalidRequest, StateGraph, ThreadKey, append
-from milecastle.server import InboundHook, SendTo, SubmitTo, asgi, hook, standard_webhooks
+from milecastle import (
+    END,
+    START,
+    Actor,
+    App,
+    Context,
+    InvalidRequest,
+    StateGraph,
+    ThreadKey,
+    append,
+    interrupt,
+)
+from milecastle.server import (
+    AnswerTo,
+    InboundHook,
+    SendTo,
+    SubmitTo,
+    asgi,
+    hook,
+    standard_webhooks,
+)
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import work
 from tests.receiver import SECRET
@@ -35,6 +54,8 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait(state: Order, ctx: Context) -> dict[str, Any]:
+    if state["item"] == "question":
+        return {"paid": [interrupt("paid?", answer=bool)]}
     return {"paid": [ctx.receive("pay")]} if state["item"] == "lamp" else {}
 
 
@@ -129,6 +150,58 @@ def test_an_event_becomes_a_run_once() -> None:
 
 
 @pytest.mark.requirement("N6")
+def test_an_event_answers_a_question_once_and_says_who_did() -> None:
+    """Was broken: without the key, a repeated event got 409; with the hook's name for ``by``."""
+    app = ordering()
+    app.submit({"item": "question", "paid": []}, "order-7")
+    work(app)
+    (asked,) = app.state("order-7").interrupts
+
+    def answers(event: Any) -> AnswerTo:
+        return AnswerTo("order-7", event["question"], event["yes"], by=event.get("user", ""))
+
+    served = serving(app, payments(to=answers))
+    click = {"question": asked.id, "yes": True, "user": "ann"}
+    assert post(served, {**click, "yes": "perhaps"}).status_code == 422
+    assert post(served, {**click, "question": "1.1:other/0"}).status_code == 409
+    for _ in range(2):
+        assert post(served, click).status_code == 202
+        work(app)
+    assert app.state("order-7").state["paid"] == [True]
+    (answer,) = app.answers("order-7")
+    assert answer.by == Actor("ann", "authenticated")
+    late = json.dumps({**click, "yes": False}).encode()
+    assert post(served, late, headers=signed(late, id="msg_2")).status_code == 409
+
+
+def test_an_answer_of_nobody_is_the_hooks() -> None:
+    app = ordering()
+    app.submit({"item": "question", "paid": []}, "order-7")
+    work(app)
+    (asked,) = app.state("order-7").interrupts
+
+    def yes(event: Any) -> AnswerTo:
+        return AnswerTo("order-7", asked.id, True)
+
+    served = serving(app, payments(to=yes))
+    assert post(served, {}).status_code == 202
+    assert app.answers("order-7")[0].by == Actor("hook:payments", "authenticated")
+
+
+def test_a_mapping_that_returns_something_else_is_refused() -> None:
+    """Was broken: ``AttributeError``, which does not say what is wrong."""
+
+    def to(event: Any) -> Any:
+        return {"thread": "a"}
+
+    answer = post(serving(ordering(), payments(to=to)), {})
+    assert (answer.status_code, "SubmitTo, AnswerTo or None, not dict" in answer.text) == (
+        400,
+        True,
+    )
+
+
+@pytest.mark.requirement("N6")
 def test_unknown_names_and_wrong_signatures_look_alike() -> None:
     """Was broken: 404 for names that do not exist."""
     app = ordering()
@@ -171,6 +244,27 @@ def test_large_bodies_are_refused_unread_and_other_bodies_after_they_are_verifie
     for body in (b"nothing", b"\xff", b"[" * 100_000):
         assert post(served, body, headers=signed(body)).status_code == 400
         assert post(served, body, headers=signed(body, secret=OTHER)).status_code == 401
+
+
+def test_no_more_events_than_a_server_reads_at_once_are_taken() -> None:
+    """Fails if bodies of unknown senders are read without a limit of their number."""
+    served = serving(ordering())
+    served.unverified.most = 0
+    answer = post(served, {"type": "else"})
+    assert (answer.status_code, "retry-after" in answer.headers) == (429, True)
+    served.unverified.most = 1
+    assert [post(served, {"type": "else"}).status_code for _ in range(2)] == [202, 202]
+
+
+@pytest.mark.parametrize("id", ["m" * 256, "\u00e9" * 256, "a b", "../x", "m" * 257])
+def test_an_id_of_any_form_is_a_key_or_refused(id: str) -> None:
+    """Fails if a long id is cut, or if one with odd characters is an error of the store."""
+    app = ordering()
+    served, body = serving(app), b'{"type": "ordered", "order": "order-8"}'
+    headers: Any = {name: text.encode("latin-1") for name, text in signed(body, id).items()}
+    found = [post(served, body, headers=headers).status_code for _ in range(2)]
+    assert found == ([401, 401] if len(id) > 256 else [202, 202])
+    assert len(list(app.threads())) == (found[0] == 202)
 
 
 def test_errors_of_the_mapping_are_500_without_a_value_and_nothing_is_lost(

@@ -37,6 +37,22 @@ def test_serve_prints_its_start_url(desk: Desk, served: list[str]) -> None:
     assert document.url == f"http://{served[1]}/"
 
 
+def test_the_worker_of_a_server_delivers_to_allowed_hosts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: only ``milecastle worker`` could, and no hook was tried with ``dev``."""
+    found: list[tuple[str, ...]] = []
+
+    async def serve(application: Any, listening: ListeningSocket) -> None:
+        found.append(application.service.worker.options.deliver_to)
+        listening.socket.close()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(serving, "serve", serve)
+    desk.call("serve", "demo:app", "--port", "0", "--deliver-to", "a", "--deliver-to", "b:1")
+    assert found == [("a", "b:1")]
+
+
 def test_other_machines_need_tokens(desk: Desk, served: list[str]) -> None:
     """Fails if anybody who reaches the port may connect."""
     said = desk.call("serve", "demo:app", "--host", "0.0.0.0", code=2).stderr
@@ -74,9 +90,10 @@ def test_dev_serves_on_this_machine(
     monkeypatch.setattr(webbrowser, "open", pytest.fail)
     flags = [] if browser else ["--no-browser"]
     found = desk.json(ServeDocument, "dev", "demo:app", "--port", "0", *flags)
-    desk.call("dev", "demo:app", *flags)
+    desk.call("dev", "demo:app", "--deliver-to", "localhost:9", *flags)
     assert found.url.startswith("http://127.0.0.1:")
     assert [command[4:6] for command in commands] == [["serve", "--worker"]] * 2
+    assert ["--deliver-to=localhost:9" in command for command in commands] == [False, True]
 
 
 def test_dev_needs_an_app(desk: Desk) -> None:

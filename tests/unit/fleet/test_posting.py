@@ -143,7 +143,7 @@ def test_this_machine_is_not_reached_however_it_is_written(host: str) -> None:
     with receiving() as receiver:
         port = urlsplit(receiver.url).port
         with pytest.raises(NotPosted):
-            posted(f"https://{host}:{port}/", allow_hosts=("example.org", "127.0.0.1:1"))
+            posted(f"https://{host}:{port}/", deliver_to=("example.org", "127.0.0.1:1"))
         assert not receiver.received
 
 
@@ -177,22 +177,42 @@ def test_one_private_address_of_several_refuses_a_host(monkeypatch: pytest.Monke
             posted("https://both.example/", Resolver(addresses))
 
 
+@pytest.mark.parametrize("dead", [OSError(101, "unreachable"), ConnectionRefusedError(), None])
+def test_another_address_of_a_host_is_tried(
+    monkeypatch: pytest.MonkeyPatch, dead: OSError | None
+) -> None:
+    """Was broken: only after a refused connection, not if a network is unreachable, or silent."""
+    honest = asyncio.open_connection
+
+    async def connect(host: str, port: int, **options: Any) -> Any:
+        if host == "127.0.0.1":
+            return await honest(host, port, **options)
+        if dead is not None:
+            raise dead
+        return await asyncio.sleep(30)
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    with receiving() as receiver:
+        resolver = Resolver(["2606:4700:4700::1111", "127.0.0.1"])
+        assert posted(receiver.url, resolver, deliver_to=(receiver.host,), patience=4.0) == 204
+
+
 def test_plain_http_is_for_allowed_hosts_only() -> None:
     """A port that is allowed allows no other."""
     with pytest.raises(NotPosted, match="not https"):
         posted("http://example.org/", Resolver(["93.184.216.34"]))
     with receiving() as receiver:
-        assert posted(receiver.url, allow_hosts=(receiver.host,)) == 204
-        assert posted(receiver.url, allow_hosts=("127.0.0.1",)) == 204
+        assert posted(receiver.url, deliver_to=(receiver.host,)) == 204
+        assert posted(receiver.url, deliver_to=("127.0.0.1",)) == 204
         with pytest.raises(NotPosted, match="not https"):
-            posted(receiver.url, allow_hosts=("127.0.0.1:1", "127.0.0.2"))
+            posted(receiver.url, deliver_to=("127.0.0.1:1", "127.0.0.2"))
 
 
 def test_redirects_to_the_inside_are_answers() -> None:
     """Was broken: with ``urllib``, which follows them."""
     with receiving() as receiver:
         receiver.answers = [301, 302, 303, 307, 308]
-        found = [posted(receiver.url, allow_hosts=(receiver.host,)) for _ in range(5)]
+        found = [posted(receiver.url, deliver_to=(receiver.host,)) for _ in range(5)]
         assert found == [301, 302, 303, 307, 308]
         assert {one.path for one in receiver.received} == {"/hook?from=test"}
 
@@ -223,9 +243,9 @@ def test_answers_of_every_form_are_a_status_or_none(answer: bytes, status: int |
         receiver.answers = [answers]
         if status is None:
             with pytest.raises(NotPosted):
-                posted(receiver.url, allow_hosts=(receiver.host,))
+                posted(receiver.url, deliver_to=(receiver.host,))
         else:
-            assert posted(receiver.url, allow_hosts=(receiver.host,)) == status
+            assert posted(receiver.url, deliver_to=(receiver.host,)) == status
 
 
 def test_an_answer_that_drips_ends_in_time() -> None:
@@ -239,7 +259,7 @@ def test_an_answer_that_drips_ends_in_time() -> None:
     with receiving() as receiver:
         receiver.answers = [drips]
         with pytest.raises(NotPosted, match=r"within 0\.3 seconds"):
-            posted(receiver.url, allow_hosts=(receiver.host,), patience=0.3)
+            posted(receiver.url, deliver_to=(receiver.host,), patience=0.3)
         ended.set()
 
 
@@ -264,7 +284,7 @@ def test_the_name_is_what_the_certificate_is_for(
         async with await asyncio.start_server(accept, "127.0.0.1", 0, ssl=server) as listening:
             port = listening.sockets[0].getsockname()[1]
             loop.getaddrinfo = Resolver(["127.0.0.1"]).getaddrinfo
-            return await post(urlsplit(f"https://{host}:{port}/"), {}, b"", allow_hosts=(host,))
+            return await post(urlsplit(f"https://{host}:{port}/"), {}, b"", deliver_to=(host,))
 
     assert asyncio.run(main("hooks.example", certificate)) == 202
     for host, trusted in (("other.example", certificate), ("hooks.example", None)):

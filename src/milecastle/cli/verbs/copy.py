@@ -28,7 +28,8 @@ def command(session: Session, source: str, target: str, threads: tuple[str, ...]
     """Copy threads from one store to another.
 
     Both are URLs. Nothing in the target is overwritten; a second copy adds what is new. Exit code
-    6: the target has another history under the name of a thread.
+    6: the target has another history under the name of a thread. Long-term memory, buckets and
+    limits are not copied.
     """
     check_place(source)
     here, there = session.open(source), session.open_bare(target)

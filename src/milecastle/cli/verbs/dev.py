@@ -8,7 +8,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import apps_argument, verb
+from milecastle.cli.verb import apps_argument, deliver_to_option, verb
 from milecastle.views.documents import ServeDocument
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ _HOST = "127.0.0.1"
     help="The port to serve; 8321 if not set, or a free one if that is taken.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the URL, and do not open it.")
+@deliver_to_option
 @verb
-def command(session: Session, port: int | None, no_browser: bool) -> None:
+def command(
+    session: Session, port: int | None, no_browser: bool, deliver_to: tuple[str, ...]
+) -> None:
     """Serve and run an app on this machine, and again whenever its code changes.
 
     Opens the web view. A configured store is used, else runs.db in this folder.
@@ -45,13 +48,19 @@ def command(session: Session, port: int | None, no_browser: bool) -> None:
         check_reference(reference)
     require_extra()
     with Interrupts() as interrupts:
-        url = _reload(session, port, not no_browser, interrupts)
+        url = _reload(session, port, not no_browser, deliver_to, interrupts)
     say("stopped")
     if session.as_json:
         print_document(ServeDocument(url=url))
 
 
-def _reload(session: Session, port: int | None, opens: bool, interrupts: Interrupts) -> str:
+def _reload(
+    session: Session,
+    port: int | None,
+    opens: bool,
+    deliver_to: tuple[str, ...],
+    interrupts: Interrupts,
+) -> str:
     import sys
 
     from milecastle.cli.reloading import Reloader
@@ -68,6 +77,7 @@ def _reload(session: Session, port: int | None, opens: bool, interrupts: Interru
         "--port": str(listening.socket.getsockname()[1]),
     }
     serve += (f"{name}={value}" for name, value in given.items() if value)
+    serve += (f"--deliver-to={host}" for host in deliver_to)
     serve += ["--debug"] if session.debug else []
     serve += session.typed_apps
     Reloader(session.folder, serve, listening.socket, token, interrupts).run()

@@ -6,7 +6,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import apps_argument, redact_option, verb
+from milecastle.cli.verb import apps_argument, deliver_to_option, redact_option, verb
 from milecastle.views.documents import ServeDocument
 
 
@@ -77,6 +77,7 @@ from milecastle.views.documents import ServeDocument
     metavar="MODULE:FUNCTION",
     help="A function that returns the hooks for events of other services, under /hooks/NAME.",
 )
+@deliver_to_option
 @redact_option
 @verb
 def command(
@@ -89,6 +90,7 @@ def command(
     mcp: bool,
     redact: str | None,
     hooks: str | None,
+    deliver_to: tuple[str, ...],
     issuer: str | None,
     **oidc: str | None,
 ) -> None:
@@ -140,6 +142,7 @@ def command(
             mcp=mcp,
             oidc=settings,
             hooks=make_hooks() if (make_hooks := session.hook(hooks)) else (),
+            deliver_to=deliver_to,
         )
         listening = ListeningSocket(seat.socket, f"{host}:{port}") if seat else listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")

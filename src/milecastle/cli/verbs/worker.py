@@ -8,7 +8,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import apps_argument, verb
+from milecastle.cli.verb import apps_argument, deliver_to_option, verb
 from milecastle.views.documents import WorkerDocument
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Report runs that have not moved for so long; 600 if not set.",
 )
-@click.option(
-    "--allow-host",
-    "allow_hosts",
-    multiple=True,
-    metavar="HOST[:PORT]",
-    help="Deliver to this host of hooks over http, too, and at addresses that are not public.",
-)
+@deliver_to_option
 @click.option("--until-idle", is_flag=True, help="Run what is due, and end when nothing is.")
 @verb
 def command(
@@ -79,7 +73,7 @@ def command(
     processes: int,
     metrics: str | None,
     stuck_after: float | None,
-    allow_hosts: tuple[str, ...],
+    deliver_to: tuple[str, ...],
     until_idle: bool,
 ) -> None:
     """Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.
@@ -111,7 +105,7 @@ def command(
     if silent_after is not None:
         changed["heartbeat"] = silent_after / 3
     with session.user_code():
-        options = WorkerOptions(concurrency=concurrency, allow_hosts=allow_hosts, **changed)
+        options = WorkerOptions(concurrency=concurrency, deliver_to=deliver_to, **changed)
         worker = Worker(session.apps(), options)
         _spare_the_collector()
         asyncio.run(_serve(worker, seat, address, until_idle))
