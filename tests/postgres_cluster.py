@@ -153,7 +153,7 @@ def emptied(url: str) -> None:
     schema = parse(url).schema
     each = [
         sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table))
-        for table in (*TABLES, "workers", "limits")
+        for table in (*TABLES, "workers", "limits", "key_meters")
     ]
     owner: dict[str, Any] = {**parse(url).connect, "user": "postgres"}
     with psycopg.connect(**owner, autocommit=True) as connection:

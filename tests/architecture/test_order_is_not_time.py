@@ -13,7 +13,14 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "milecastle"
 TIMES = {"started_at", "ended_at", "created_at", "timestamp", "time", "wake_at", "due_at"}
-DUE = ("wake_at, thread", "due_at", "first.due_at", "known.due_at", "tenant, rank, due_at")
+DUE = (
+    "wake_at, thread",
+    "due_at",
+    "first.due_at",
+    "known.due_at",
+    "tenant, limit_key, rank, due_at",
+    "limit_key, rank, due_at",
+)
 """Orders in which threads are woken or claimed."""
 CHOOSERS = {"max", "min", "sorted", "sort", "merge", "nlargest", "nsmallest"}
 

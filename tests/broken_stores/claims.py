@@ -54,13 +54,17 @@ class BrokenClaims(BrokenStore):
 
 
 class ForgetsWhatWasUsed(
-    BrokenClaims, caught_by=("test_a_changed_limit_gives_back_nothing_of_its_rate",)
+    BrokenClaims,
+    caught_by=(
+        "test_a_changed_limit_gives_back_nothing_of_its_rate",
+        "test_a_rate_by_key_is_not_exceeded",
+    ),
 ):
     """A limit that is set again begins again."""
 
     def set_limit(self, limit: Limit) -> None:
         """Remove it first."""
-        super().set_limit(Limit(graph=limit.graph, tenant=limit.tenant))
+        super().set_limit(Limit(graph=limit.graph, tenant=limit.tenant, key=limit.key))
         super().set_limit(limit)
 
 
@@ -194,7 +198,7 @@ class StaysBehindTheLastTenant(
         before = deepcopy(self._claims.rotation)
         last = max((line.key.tenant for line in self.lines()), default="")
         found = super().claim(worker, lanes, limit=limit)
-        if any(after == last for _, after in deepcopy(before).lanes(lanes)):
+        if any(after[0] == last for _, after in deepcopy(before).lanes(lanes)):
             self._claims.rotation = before
         return found
 
@@ -208,6 +212,84 @@ class IgnoresPriorities(BrokenClaims, caught_by=("test_a_higher_priority_is_clai
         line = self.thread(batch.key)
         if line is not None:
             self.change(line, priority=0)
+
+
+class DropsLimitKeys(
+    BrokenClaims, caught_by=("test_the_limit_key_is_stored_with_the_index_row",)
+):
+    """Whoever claims knows what it is."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write the row without it."""
+        super().commit(batch)
+        line = self.thread(batch.key)
+        if line is not None:
+            self.change(line, limit_key="")
+
+
+class LimitsEveryValueTogether(
+    BrokenClaims, caught_by=("test_a_limit_by_key_holds_for_each_of_its_values",)
+):
+    """A limit is a limit."""
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set it for the graph."""
+        super().set_limit(msgspec.structs.replace(limit, key=""))
+
+
+class TakesLimitsThatLetNobodyRun(
+    BrokenClaims, caught_by=("test_a_limit_by_key_lets_somebody_run",)
+):
+    """Lists what was set last."""
+
+    def limits(self) -> Sequence[Limit]:
+        """Leave out what has a key."""
+        return [limit for limit in super().limits() if not limit.key]
+
+
+class LooksAtKeysFirst(
+    BrokenClaims, caught_by=("test_racing_claims_do_not_exceed_a_limit_by_key",)
+):
+    """Looks which keys run, and claims a moment later."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Compare nothing when writing."""
+        running = {line.limit_key for line in self.lines() if line.worker}
+        free = {line.limit_key: line for line in self.lines() if line.limit_key not in running}
+        time.sleep(0.001)
+        return [self.change(line, worker=worker) for line in list(free.values())[:limit]]
+
+
+class ForgetsWhichKeyIsNext(BrokenClaims, caught_by=("test_keys_take_turns",)):
+    """Each claim begins with a tenant's first key."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Remember the tenants alone."""
+        self._claims.rotation._keys.clear()  # pyright: ignore[reportPrivateUsage]
+        return super().claim(worker, lanes, limit=limit)
+
+
+class PrefersKeys(BrokenClaims, caught_by=("test_tenants_take_turns_before_their_keys",)):
+    """What is limited is claimed while it may be."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Claim the rest if there is none."""
+        own = [line for line in self.lines() if line.limit_key]
+        return self.claimed_among(own, worker, lanes, limit) or super().claim(
+            worker, lanes, limit=limit
+        )
+
+
+class LooksAtTheFront(BrokenClaims, caught_by=("test_a_key_at_its_limit_hides_nobody",)):
+    """Those that have waited longest are next."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Look at as many as are asked for."""
+        due = sorted(
+            (line for line in self.lines() if not line.worker),
+            key=lambda line: (line.due_at or 0, line.key),
+        )
+        return self.claimed_among(due[: limit + 1], worker, lanes, limit)
 
 
 class ClaimsAllThatIsDue(BrokenClaims, caught_by=(_ORDER,)):

@@ -36,6 +36,7 @@ KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"),
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
 MAILED = a_key("iota")
+LIMITED = a_key("lambda")
 VERSION = 1
 PATH = GOLDEN / f"sqlite-v{VERSION}.db"
 
@@ -93,6 +94,9 @@ def _fill_queues(store: ClaimStore) -> None:
     store.set_limit(
         Limit(graph="graph \U0001f3f0", tenant="other", concurrency=3, rate=5, period=60.0)
     )
+    store.set_limit(Limit(graph="graph", key="customer", concurrency=3, rate=5, period=86400.0))
+    queued(store, LIMITED.thread, 15, due_at=6, limit_key="customer=c7 \U0001f3f0")
+    store.claim("two", [LANE], limit=1)
 
 
 def _fill_mailbox(store: ClaimStore) -> None:
@@ -144,7 +148,7 @@ def messages_in(store: Store) -> tuple[Any, ...]:
 
 def everything_in(store: Store) -> list[Any]:
     """All that can be read of what ``fill`` wrote, but for what concerns workers and mailboxes."""
-    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS, TAGGED, MAILED)]
+    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS, TAGGED, MAILED, LIMITED)]
     return [*parts, store.manifest(KEYS[0], MANIFEST)]
 
 

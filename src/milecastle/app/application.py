@@ -275,6 +275,7 @@ class App(Generic[S]):
         if_absent: bool = False,
         instead_of: str | None = None,
         tags: Iterable[str] = (),
+        keys: Mapping[str, str] | None = None,
         config: Any = None,
         connection: Any = None,
     ) -> Handle[S]:
@@ -292,13 +293,15 @@ class App(Generic[S]):
         thread, whatever its input or ending. ``instead_of`` is the id of a run that has not ended,
         as seen by the caller: only that run is closed, and only if it is not in progress (with
         ``if_busy="cancel"``, also then); ``Conflict`` if the thread has another run by now. A
-        started run adds ``tags`` to its thread. ``config``, of the type the graph declares, is
+        started run adds ``tags`` to its thread. ``keys`` is what limits by key count the run by:
+        ``keys={"customer": "c7"}``, one name and its value. Without it, a new run has the key of
+        the thread's last. ``config``, of the type the graph declares, is
         stored and compared with the input; without one, a new run has the config of the thread's
         last. ``connection`` is one of the caller to the store's database, a psycopg or a sqlite3
         connection: the run is submitted in its transaction, and is there if that commits.
         """
         call = submitted(
-            input, thread, key, again, if_busy, if_absent, instead_of, tags, config, retry
+            input, thread, key, again, if_busy, if_absent, instead_of, tags, config, retry, keys
         )
         if connection is not None:
             return self._runner.submit_within(connection, call, delay, priority)
@@ -339,6 +342,7 @@ class App(Generic[S]):
         if_absent: bool = False,
         instead_of: str | None = None,
         tags: Iterable[str] = (),
+        keys: Mapping[str, str] | None = None,
         config: Any = None,
         connection: Any = None,
     ) -> Handle[S]:
@@ -347,7 +351,7 @@ class App(Generic[S]):
         ``connection`` is used in another thread, which sqlite3 allows only if it was told so.
         """
         call = submitted(
-            input, thread, key, again, if_busy, if_absent, instead_of, tags, config, retry
+            input, thread, key, again, if_busy, if_absent, instead_of, tags, config, retry, keys
         )
         if connection is not None:
             within = self._runner.submit_within
@@ -363,6 +367,7 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         tags: Iterable[str] = (),
+        keys: Mapping[str, str] | None = None,
         config: Any = None,
     ) -> list[Handle[S]]:
         """``submit`` for many threads, each with its input: many are committed together.
@@ -370,7 +375,9 @@ class App(Generic[S]):
         A refused input keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        common = submitted(None, None, None, again, if_busy, False, None, tags, config)
+        common = submitted(
+            None, None, None, again, if_busy, False, None, tags, config, keys=keys
+        )
         return self._runner.submit_all(_for_each(inputs, common), delay, priority)
 
     async def asubmit_many(
@@ -382,10 +389,13 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         tags: Iterable[str] = (),
+        keys: Mapping[str, str] | None = None,
         config: Any = None,
     ) -> list[Handle[S]]:
         """Async version of ``submit_many``."""
-        common = submitted(None, None, None, again, if_busy, False, None, tags, config)
+        common = submitted(
+            None, None, None, again, if_busy, False, None, tags, config, keys=keys
+        )
         return await self._runner.asubmit_all(_for_each(inputs, common), delay, priority)
 
     def answer(

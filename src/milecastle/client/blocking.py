@@ -86,6 +86,7 @@ class Client:
         if_busy: Literal["reject", "queue", "cancel"] = "reject",
         if_absent: bool = False,
         tags: Iterable[str] = (),
+        keys: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> SubmittedRun:
         """Hand a run over to the workers, as ``App.submit`` does; a new thread without ``thread``.
@@ -103,6 +104,7 @@ class Client:
             "delay": delay,
             "options": options,
             "tags": list(tags),
+            "keys": keys,
             "config": config,
         }
         path = path_of(str(uuid4()) if thread is None else thread, "runs")

@@ -24,6 +24,7 @@ import msgspec.structs
 from milecastle.engine.reserved_channels import WAITS, Reserved
 from milecastle.engine.waiting import each_wait, is_decided, takes_answer
 from milecastle.model.checkpoint import Entry
+from milecastle.model.limit_key import LIMIT_KEY
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
 
@@ -77,6 +78,7 @@ def thread_info(
         wake_at=wake_at,
         questions=questions,
         waiting_topics=topics,
+        limit_key=run.metadata.get(LIMIT_KEY, ""),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import LIMIT_KEY
 from milecastle.support.prepared import prepared
 
 FailureClass = Literal["graph", "workspace", "execution", "system"]
@@ -138,6 +139,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     @property
+    def limit_key(self) -> str:
+        """What limits count the run by, as ``customer=c7``; empty if nothing."""
+        return self.metadata.get(LIMIT_KEY, "")
+
+    @property
     def cause(self) -> tuple[str, str | None] | None:
         """The type of the error a run failed with, and the node; ``None`` if it did not fail."""
         error = self.metadata.get(FAILED_TYPE)
@@ -186,7 +192,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     on, in the same unit (``None``: not before somebody answers, retries or submits), and ``worker``
     which one has it now. Of the threads of a tenant that are due, workers take those with the
     higher ``priority`` first. ``waiting_topics`` are the topics it waits for, each with the number
-    of the last message it has seen.
+    of the last message it has seen. ``limit_key`` is what limits count it by, as ``customer=c7``.
     """
 
     key: ThreadKey
@@ -202,6 +208,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = ""
     priority: int = 0
     waiting_topics: tuple[tuple[str, int], ...] = ()
+    limit_key: str = ""
 
     @classmethod
     def of(cls, run: RunRecord) -> ThreadInfo:
@@ -214,4 +221,5 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
             started_at=run.started_at,
             ended_at=run.ended_at,
             wake_at=run.wake_at,
+            limit_key=run.limit_key,
         )

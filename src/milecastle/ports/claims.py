@@ -21,7 +21,8 @@ Rules for every store with this port, checked by ``milecastle.testing.ClaimContr
    claims such a thread knows a worker was lost with it (``was_lost``). A thread whose own time
    is a whole second looks the same, which costs one entry of the log.
 6. If more is due than a claim may take, it is shared as ``milecastle.ports.fairness`` says: one of
-   each tenant's lane in turn, those with the higher priority first, then those due first.
+   each tenant's lane in turn, of these one of each limit key in turn, those with the higher
+   priority first, then those due first.
    It may get less than it asked for, though more is due; something due it gets.
 7. Claiming costs as much as it takes, regardless of sleeping, queued or ended threads.
 8. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
@@ -158,11 +159,11 @@ class ClaimStore(Store, Protocol):
         ...
 
     def limits(self) -> Sequence[Limit]:
-        """Limits for claims, by graph and tenant."""
+        """Limits for claims, by graph, tenant and key."""
         ...
 
     def set_limit(self, limit: Limit) -> None:
-        """Set a graph's limit and a tenant, in place of the one they had.
+        """Set the limit of a graph, a tenant and a key, in place of the one they had.
 
         An empty limit is removed. The period of a rate is not begun again.
         """

@@ -8,6 +8,9 @@ Rules:
 - ``rate``: so many of them are claimed within a period of ``period`` seconds, at most. A period
   begins with its first claim. Each segment of a run is a claim: also its wake-up and its retry.
 - ``paused``: none of them is claimed. They stay due, and are counted as such.
+- A limit with a ``key``, as ``customer``, holds for each of its values by itself: for the threads
+  with the limit key ``customer=c7``, those with ``customer=c8``, and so on. It lets at least one
+  of each run. A thread that waits (asleep, for an answer, for a retry) takes no place of its key.
 - A claim looks at the limits, and at the store's clock, in its own transaction: claims that
   meet do not exceed them. A changed limit holds for every claim beginning afterwards.
 """
@@ -17,22 +20,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import msgspec
 import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import check_key_name, name_of
 
 _SECOND = 1_000_000
 _MOST = 2**31 - 1
 
+ClaimPlace = tuple[str, str, str]
+"""A lane, a tenant, and a limit key: ``NO_KEY`` if there is none."""
+
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """Limit for a graph and a tenant together; empty names mean all."""
+    """Limit for a graph and a tenant together; empty names mean all.
+
+    With a ``key``, for each of its values.
+    """
 
     graph: str = ""
     tenant: str = ""
+    key: str = ""
     concurrency: int | None = None
     rate: int | None = None
     period: float = 1.0
@@ -45,6 +57,13 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(f"a concurrency must be at least 0, not {self.concurrency}")
         if self.rate is not None and not 1 <= self.rate <= _MOST:
             raise InvalidRequest(f"a rate must be at least 1, not {self.rate}")
+        if self.key:
+            check_key_name(self.key)
+            if self.paused or self.concurrency == 0:
+                raise InvalidRequest(
+                    "a limit by key lets at least one run of each value: pause the graph, or limit "
+                    "its tenant"
+                )
         if not 0.001 <= self.period <= _MOST:
             raise InvalidRequest(f"a period must be at least 0.001 seconds, not {self.period}")
 
@@ -59,18 +78,42 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.period * _SECOND)
 
 
+class Scope(NamedTuple):
+    """What a limit covers; empty: all. ``key`` is a limit key, or the name of one: any value."""
+
+    graph: str
+    tenant: str
+    key: str
+
+    @property
+    def of_any(self) -> Scope:
+        return self._replace(key=name_of(self.key))
+
+
 class Meter(msgspec.Struct, frozen=True):
-    """A limit with its rate's period: start, and number claimed."""
+    """A limit with its rate's period: start, and number claimed.
+
+    By key, that of the value in ``limit_key``, or without one of all that claimed nothing so far.
+    """
 
     limit: Limit
     begun: int = 0
     used: int = 0
+    limit_key: str = ""
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.limit.graph, self.limit.tenant, self.limit_key or self.limit.key)
+
+    @property
+    def until(self) -> int:
+        return self.begun + self.limit.microseconds
 
     def at(self, now: int) -> Meter:
         """The meter now: in a new period if the last one is over, or began in the future."""
-        if self.begun <= now < self.begun + self.limit.microseconds:
+        if self.begun <= now < self.until:
             return self
-        return Meter(self.limit, now, 0)
+        return Meter(self.limit, now, 0, self.limit_key)
 
     def room(self, running: int) -> int:
         """Claims still allowed."""
@@ -85,59 +128,66 @@ class Rooms:
     """Room the limits leave to one claim."""
 
     def __init__(
-        self, meters: Sequence[Meter] = (), running: Mapping[tuple[str, str], int] | None = None
+        self, meters: Sequence[Meter] = (), running: Mapping[ClaimPlace, int] | None = None
     ) -> None:
-        """``meters`` now; ``running``: claimed threads by lane and tenant."""
-        counts = _covered(running or {})
-        self._left = {_covers(meter): meter.room(counts[_covers(meter)]) for meter in meters}
+        """``meters`` now; ``running``: claimed threads by place."""
+        counts, known = _covered(running or {}), {meter.scope: meter for meter in meters}
+        values = {scope: known[scope.of_any] for scope in counts if scope.of_any in known}
+        self._left = {
+            scope: meter.room(counts[scope]) for scope, meter in {**values, **known}.items()
+        }
 
-    def is_open(self, lane: str, tenant: str) -> bool:
+    def is_open(self, place: ClaimPlace) -> bool:
         """True if a thread may be claimed there."""
-        return all(self._left[each] > 0 for each in self._covering(lane, tenant))
+        return all(left > 0 for left in self._covering(place).values())
 
-    def shut(self, lane: str) -> frozenset[str]:
-        """Tenants with no room in a lane; "" means all."""
+    def shut(self, lane: str) -> frozenset[tuple[str, str]]:
+        """Tenants and limit keys with no room in a lane; "" means all."""
         own = (graph_of(lane), "")
         left = self._left.items()
-        return frozenset(tenant for (graph, tenant), room in left if room <= 0 and graph in own)
+        return frozenset(scope[1:] for scope, room in left if room <= 0 and scope.graph in own)
 
-    def enter(self, lane: str, tenant: str) -> bool:
+    def enter(self, place: ClaimPlace) -> bool:
         """Claim one thread there, if allowed."""
-        if not self.is_open(lane, tenant):
+        if not self.is_open(place):
             return False
-        for each in self._covering(lane, tenant):
-            self._left[each] -= 1
+        self._left.update((scope, left - 1) for scope, left in self._covering(place).items())
         return True
 
-    def _covering(self, lane: str, tenant: str) -> Iterable[tuple[str, str]]:
-        return self._left.keys() & set(_scopes(lane, tenant)) if self._left else ()
+    def _covering(self, place: ClaimPlace) -> dict[Scope, int]:
+        if not self._left:
+            return {}
+        left = self._left
+        found = ((scope, left.get(scope, left.get(scope.of_any))) for scope in _scopes(place))
+        return {scope: room for scope, room in found if room is not None}
 
 
-def charged(meters: Iterable[Meter], claimed: Mapping[tuple[str, str], int]) -> list[Meter]:
-    """Rate meters after claiming this many threads by lane and tenant."""
-    counts = _covered(claimed)
-    return [
-        msgspec.structs.replace(meter, used=meter.used + counts[_covers(meter)])
-        for meter in meters
-        if meter.limit.rate is not None and counts[_covers(meter)]
-    ]
+def charged(meters: Iterable[Meter], claimed: Mapping[ClaimPlace, int]) -> list[Meter]:
+    """Rate meters after claiming this many threads by place."""
+    known = {meter.scope: meter for meter in meters if meter.limit.rate is not None}
+    if not known:
+        return []
+    found: list[Meter] = []
+    for scope, count in _covered(claimed).items():
+        meter = known.get(scope) or known.get(scope.of_any)
+        if meter is not None:
+            key = scope.key if meter.limit.key else ""
+            found.append(msgspec.structs.replace(meter, used=meter.used + count, limit_key=key))
+    return found
 
 
 def graph_of(lane: str) -> str:
     return lane.rpartition("@")[0] or lane
 
 
-def _covers(meter: Meter) -> tuple[str, str]:
-    return meter.limit.graph, meter.limit.tenant
+def _scopes(place: ClaimPlace) -> Iterable[Scope]:
+    lane, tenant, limit_key = place
+    return map(Scope._make, product((graph_of(lane), ""), (tenant, ""), (limit_key, "")))
 
 
-def _scopes(lane: str, tenant: str) -> Iterable[tuple[str, str]]:
-    return product((graph_of(lane), ""), (tenant, ""))
-
-
-def _covered(counts: Mapping[tuple[str, str], int]) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
-    for (lane, tenant), count in counts.items():
-        for scope in _scopes(lane, tenant):
+def _covered(counts: Mapping[ClaimPlace, int]) -> Counter[Scope]:
+    found: Counter[Scope] = Counter()
+    for place, count in counts.items():
+        for scope in _scopes(place):
             found[scope] += count
     return found

@@ -162,7 +162,8 @@ class RunRequest(HttpDocument, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
     ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
-    ``tags`` to its thread. ``config`` is of the type the graph declares.
+    ``tags`` to its thread. ``keys``, one name and its value, is what limits by key count it by.
+    ``config`` is of the type the graph declares.
     """
 
     input: dict[str, Any]
@@ -173,6 +174,7 @@ class RunRequest(HttpDocument, frozen=True):
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     options: RunOptions = RunOptions()
     tags: TagList = ()
+    keys: dict[str, str] | None = None
     config: dict[str, Any] | None = None
 
 

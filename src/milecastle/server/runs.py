@@ -87,6 +87,7 @@ def _submit(
         if_absent=asked.options.if_absent,
         instead_of=instead_of,
         tags=asked.tags,
+        keys=asked.keys,
         config=asked.config,
     )
 

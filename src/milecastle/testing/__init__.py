@@ -51,8 +51,8 @@ __all__ = [
 
 
 _PARTS = (
-    *("appending", "buckets", "claiming", "inputs", "keeping", "limits", "listing", "mailbox"),
-    *("memory", "reading", "removing", "tags", "tenants", "workers"),
+    *("appending", "buckets", "claiming", "inputs", "keeping", "limit_keys", "limits"),
+    *("listing", "mailbox", "memory", "reading", "removing", "tags", "tenants", "workers"),
 )
 _CONTRACTS = (
     *("BucketContract", "ClaimContract", "MailboxContract", "MemoryContract", "StoreContract"),

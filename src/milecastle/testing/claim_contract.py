@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from milecastle.testing.contract_claiming import ClaimingClauses
 from milecastle.testing.contract_inputs import InputClauses
+from milecastle.testing.contract_limit_keys import LimitKeyClauses
 from milecastle.testing.contract_limits import LimitClauses
 from milecastle.testing.contract_workers import WorkerClauses
 
 
-class ClaimContract(ClaimingClauses, InputClauses, LimitClauses, WorkerClauses):
+class ClaimContract(ClaimingClauses, InputClauses, LimitClauses, LimitKeyClauses, WorkerClauses):
     """Every clause on claims, for one store. Needs ``open_store`` and ``reopen``."""
 
 

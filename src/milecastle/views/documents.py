@@ -629,11 +629,13 @@ class LaneLine(Document, frozen=True):
 class LimitLine(Document, frozen=True):
     """Limit on the threads of a graph and a tenant; empty names mean all.
 
-    ``rate`` is how many start within ``period`` seconds.
+    ``rate`` is how many start within ``period`` seconds. With a ``key`` it holds for each of its
+    values.
     """
 
     graph: str
     tenant: str
+    key: str
     concurrency: int | None
     rate: int | None
     period: float

@@ -282,4 +282,5 @@ def limit_line(limit: Limit) -> LimitLine:
 def limit_row(line: LimitLine) -> list[str]:
     count = "-" if line.concurrency is None else str(line.concurrency)
     rate = "-" if line.rate is None else f"{line.rate} in {line.period:g} s"
-    return [line.graph or "*", line.tenant or "*", count, rate, "yes" if line.paused else "-"]
+    scope = [line.graph or "*", line.tenant or "*", line.key or "-"]
+    return [*scope, count, rate, "yes" if line.paused else "-"]

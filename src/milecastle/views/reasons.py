@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from milecastle.app.runs.ownership import why_lost
@@ -12,6 +13,7 @@ from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
 from milecastle.model.children import joined_children
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import name_of
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.buckets import marks_of
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
@@ -148,6 +150,7 @@ def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
         return
     depths, workers = store.depths(), store.workers()
     held = [*_unserved(info, workers), *_limited(info, store.limits(), depths)]
+    held += _limited_by_key(store, info)
     if held:
         yield from held
         return
@@ -182,11 +185,9 @@ def _limited(
 ) -> Iterator[WhyLine]:
     graph, tenant = graph_of(info.lane), info.key.tenant
     for limit in limits:
-        if limit.graph not in ("", graph) or limit.tenant not in ("", tenant):
+        if limit.key or limit.graph not in ("", graph) or limit.tenant not in ("", tenant):
             continue
-        scope = f"graph {quoted(limit.graph) if limit.graph else '*'}, tenant " + (
-            quoted(limit.tenant) if limit.tenant else "*"
-        )
+        scope = _scope(limit)
         running = sum(
             one.running
             for one in depths
@@ -200,6 +201,39 @@ def _limited(
         elif limit.rate is not None:
             said = f"{scope} may start {limit.rate} threads in {limit.period:g} s"
             yield _line("limit", said, "milecastle queue limit changes it")
+
+
+def _limited_by_key(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
+    graph, tenant = graph_of(info.lane), info.key.tenant
+    for limit in store.limits():
+        if limit.key != (name_of(info.limit_key) or None):
+            continue
+        if limit.graph not in ("", graph) or limit.tenant not in ("", tenant):
+            continue
+        said, advice = f"{_scope(limit)} with key {quoted(info.limit_key)}", "queue limit --key"
+        if limit.concurrency is not None:
+            running = islice(_running_with(store, info.limit_key, limit), limit.concurrency)
+            if sum(1 for _ in running) == limit.concurrency:
+                said = f"{said} is at its limit of {limit.concurrency} running threads"
+                yield _line("limit", said, f"milecastle {advice} changes it")
+                continue
+        if limit.rate is not None:
+            said = f"{said} may start {limit.rate} threads in {limit.period:g} s"
+            yield _line("limit", said, f"milecastle {advice} changes it")
+
+
+def _running_with(store: ClaimStore, limit_key: str, limit: Limit) -> Iterator[ThreadInfo]:
+    for worker in store.workers():
+        for key in store.claimed(worker.id):
+            info = store.thread(key) if limit.tenant in ("", key.tenant) else None
+            if info and info.limit_key == limit_key and limit.graph in ("", graph_of(info.lane)):
+                yield info
+
+
+def _scope(limit: Limit) -> str:
+    return f"graph {quoted(limit.graph) if limit.graph else '*'}, tenant " + (
+        quoted(limit.tenant) if limit.tenant else "*"
+    )
 
 
 def fleet_troubles(store: ClaimStore) -> list[WhyLine]:

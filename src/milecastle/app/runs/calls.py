@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
 import msgspec
@@ -12,6 +12,7 @@ from milecastle.app.runs.streams import StreamMode
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import InvalidRequest
 from milecastle.model.children import Parent
+from milecastle.model.limit_key import read_limit_key
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.tags import read_tags
 from milecastle.ports.store import Opened
@@ -42,8 +43,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
     completed with this input. Without ``retries`` a run that is found is left as it is, although it
     failed or was cancelled. ``instead_of`` is the only discardable run. ``tags`` are
-    added to the thread by the commit starting the run. ``assignment`` says workers run the
-    thread, and whether the caller is one of them. ``parent`` spawns it.
+    added to the thread by the commit starting the run. ``limit_key`` replaces the thread's, unless
+    it is ``None``. ``assignment`` says workers run the thread, and whether the caller is one of
+    them. ``parent`` spawns it.
     """
 
     input: Any = None
@@ -64,6 +66,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     if_exists: IfExists = "reject"
     instead_of: str | None = None
     tags: tuple[str, ...] = ()
+    limit_key: str | None = None
     assignment: Assignment | None = None
     parent: Parent | None = None
 
@@ -164,6 +167,7 @@ def submitted(
     tags: Iterable[str],
     config: Any,
     retry: bool = True,
+    keys: Mapping[str, str] | None = None,
 ) -> Call:
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
@@ -176,5 +180,6 @@ def submitted(
         if_exists="keep" if if_absent else if_busy,
         instead_of=instead_of,
         tags=read_tags(tags),
+        limit_key=read_limit_key(keys),
         config=config,
     )

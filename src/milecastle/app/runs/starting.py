@@ -72,6 +72,7 @@ from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.children import PARENT, has_ended, inherited
 from milecastle.model.keys import SUBGRAPH, ThreadKey, refuse_subgraph
+from milecastle.model.limit_key import LIMIT_KEY
 from milecastle.model.manifest import START
 from milecastle.model.reducers import LAST, SET
 from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
@@ -137,7 +138,7 @@ class Start(msgspec.Struct):
             if not (call.discards or call.takes_over):
                 self._refuse_before_waiting_input(entry)
             over = bring_over(threads, key, chain)
-            record = _with_answers_of(previous, _new_record(threads, key, digest))
+            record = _following(previous, _new_record(threads, key, digest))
             return self._plan(over, record, update=update, unless=unless, config=config)
         is_over = previous.status in ("failed", "cancelled")
         if not call.retries and not call.again and is_over and previous.input_digest == digest:
@@ -156,7 +157,7 @@ class Start(msgspec.Struct):
             refuse_busy(threads.store, previous, entry.seq)
         if previous.input_digest != digest:
             if call.discards:
-                record = _with_answers_of(previous, _new_record(threads, key, digest))
+                record = _following(previous, _new_record(threads, key, digest))
                 row = threads.store.thread(key) if PARENT in previous.metadata else None
                 if row is not None and not has_ended(row):  # a child: its parent still waits
                     metadata = record.metadata | inherited(previous)
@@ -346,7 +347,7 @@ class Start(msgspec.Struct):
         for old in update.keys() & renamed.keys() - threads.graph.schema.channels.keys():
             update[renamed[old]] = update.pop(old)
         record = msgspec.structs.replace(
-            _with_answers_of(previous, record),
+            _following(previous, record),
             status="running",
             fingerprint=threads.graph.fingerprint,
             owner=current_owner(),
@@ -431,7 +432,7 @@ class Start(msgspec.Struct):
             )
             return self._plan(over, record, **how)
         record = _new_record(threads, key, previous.input_digest, previous)
-        metadata = _with_answer(_with_answers_of(previous, record).metadata, digest)
+        metadata = _with_answer(_following(previous, record).metadata, digest)
         record = msgspec.structs.replace(record, metadata=metadata)
         was_running = previous.status == "running"
         plan = self._plan(over, record, fresh_attempts=not was_running, **how)
@@ -481,7 +482,7 @@ class Start(msgspec.Struct):
         threads, key, inboxes = self.threads, self.key, self.threads.graph.schema.inboxes
         over, mailbox = bring_over(threads, key, chain), require_mailbox(threads.store)
         if any(mailbox.unread(key, topic=topic, limit=1) for topic in inboxes):
-            record = _with_answers_of(previous, _new_record(threads, key, ""))
+            record = _following(previous, _new_record(threads, key, ""))
             return self._plan(over, record, update={})
         entry = chain.entries[-1]
         info = thread_info(entry, previous, NOTHING, inboxes)
@@ -511,6 +512,8 @@ class Start(msgspec.Struct):
         of the key no run of the thread has yet. ``config`` replaces the stored one.
         """
         threads, position = self.threads, over.position
+        if self.call.limit_key is not None:
+            record = _with_limit_key(record, self.call.limit_key)
         newest, codec = head or position.entry, threads.codec
         if threads.encrypts:
             codec = codec.for_thread(record.key, new=newest is None)
@@ -651,6 +654,11 @@ def enqueue(
     if not waits:
         return None
     threads.refuse_foreign(current)
+    if call.limit_key not in (None, info.limit_key):
+        raise InvalidRequest(
+            f"an input that waits has the limit key of its thread, and thread '{key.thread}' has "
+            "another one than keys= says: submit when its runs have ended"
+        )
     head = store.head(key) if info.status == "cancelled" else None
     if head is not None:
         before_input(store, key, head)  # where the input would start, or refused
@@ -812,9 +820,17 @@ def _answers_of(metadata: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in metadata.items() if name.startswith(ANSWERED)}
 
 
-def _with_answers_of(previous: RunRecord, record: RunRecord) -> RunRecord:
+def _following(previous: RunRecord, record: RunRecord) -> RunRecord:
     metadata = record.metadata | _answers_of(previous.metadata)
+    if previous.limit_key:
+        metadata[LIMIT_KEY] = previous.limit_key
     return msgspec.structs.replace(record, metadata=metadata)
+
+
+def _with_limit_key(record: RunRecord, limit_key: str) -> RunRecord:
+    metadata = {name: text for name, text in record.metadata.items() if name != LIMIT_KEY}
+    own = {LIMIT_KEY: limit_key} if limit_key else {}
+    return msgspec.structs.replace(record, metadata=metadata | own)
 
 
 def _with_answer(metadata: Mapping[str, str], digest: str) -> dict[str, str]:

@@ -24,6 +24,11 @@ from milecastle.views.lines import bucket_row, lane_row, limit_row
 )
 @click.argument("graph", metavar="[GRAPH|BUCKET]", required=False)
 @click.option(
+    "--key",
+    metavar="NAME",
+    help="With limit: for each value of this limit key, as given to submit(keys=).",
+)
+@click.option(
     "--concurrency",
     type=click.IntRange(min=0),
     metavar="N",
@@ -49,6 +54,7 @@ def command(
     session: Session,
     action: str | None,
     graph: str | None,
+    key: str | None,
     concurrency: int | None,
     rate: str | None,
     burst: int | None,
@@ -58,7 +64,8 @@ def command(
 
     queue limit, pause and resume change what workers may start: of a graph or of every graph, of
     the tenant in --tenant or of every tenant together. Running workers apply it from their next
-    claim on. What is paused stays due, and what runs is not stopped.
+    claim on. What is paused stays due, and what runs is not stopped. With --key the limit holds for
+    each value of the key by itself: --key customer --concurrency 1 runs one of each customer.
 
     queue bucket sets a bucket from which runs take requests or tokens (ctx.take): of the tenant in
     --tenant, or of all tenants together.
@@ -68,6 +75,8 @@ def command(
         raise click.UsageError(
             "--concurrency, --rate and --clear belong to: milecastle queue limit"
         )
+    if key is not None and action != "limit":
+        raise click.UsageError("--key belongs to: milecastle queue limit")
     if burst is not None and action != "bucket":
         raise click.UsageError("--burst belongs to: milecastle queue bucket")
     if action == "bucket":
@@ -76,9 +85,9 @@ def command(
         buckets = require_buckets(store.buckets)
         _change_bucket(buckets, graph, session.typed_tenant or "", rate, burst, clear)
     elif action is not None:
-        scope = graph or "", session.typed_tenant or ""
-        known = {(limit.graph, limit.tenant): limit for limit in store.limits()}
-        limit = known.get(scope, Limit(graph=scope[0], tenant=scope[1]))
+        scope = graph or "", session.typed_tenant or "", key or ""
+        known = {(limit.graph, limit.tenant, limit.key): limit for limit in store.limits()}
+        limit = known.get(scope, Limit(graph=scope[0], tenant=scope[1], key=scope[2]))
         store.set_limit(_changed(limit, action, concurrency, rate, clear))
     document = queue_document(store)
     lanes, limits = document.lanes, document.limits
@@ -91,7 +100,7 @@ def command(
     else:
         say(f"nothing is queued in {session.describe_store()}")
     if limits:
-        head = ["LIMITED GRAPH", "TENANT", "CONCURRENCY", "RATE", "PAUSED"]
+        head = ["LIMITED GRAPH", "TENANT", "KEY", "CONCURRENCY", "RATE", "PAUSED"]
         print_table(head, [limit_row(line) for line in limits])
     if document.buckets:
         head = ["BUCKET", "TENANT", "RATE", "LEFT", "WAITING", "NEXT"]

@@ -30,6 +30,11 @@ from milecastle.views.values import fitted
     help="Of this tenant and graph, those with a higher one start first; 0 if not set.",
 )
 @click.option(
+    "--limit-key",
+    metavar="NAME=VALUE",
+    help="What limits by key count it by: customer=c7.",
+)
+@click.option(
     "--if-busy",
     type=click.Choice(["reject", "queue", "cancel"]),
     default="reject",
@@ -46,6 +51,7 @@ def command(
     config: str | None,
     delay: float,
     priority: int,
+    limit_key: str | None,
     if_busy: IfBusy,
 ) -> None:
     """Hand a run over to the workers, and return at once.
@@ -64,6 +70,14 @@ def command(
         priority=priority,
         if_busy=if_busy,
         tags=tags,
+        keys=None if limit_key is None else _keys(limit_key),
         config=node_config,
     )
     print_handle(session, handle)
+
+
+def _keys(text: str) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError("--limit-key takes a name and a value: customer=c7")
+    return {name: value}

@@ -76,7 +76,7 @@ def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
     }
     shown = {name: list(fitting(lines, _size, _PART)) for name, lines in found.items()}
     left = {name: len(lines) - len(shown[name]) for name, lines in found.items()}
-    own = {one.graph: one for one in queue.limits if one.tenant == tenant}
+    own = {one.graph: one for one in queue.limits if one.tenant == tenant and not one.key}
     return {**shown, "left": left, "own": own, **_numbers(fleet.workers, found["lanes"])}
 
 
@@ -133,7 +133,7 @@ async def change_limit(request: ApiRequest) -> Response:
 
 
 def _change(store: ClaimStore, tenant: str, graph: str, form: LimitForm) -> None:
-    known = {(limit.graph, limit.tenant): limit for limit in store.limits()}
+    known = {(limit.graph, limit.tenant): limit for limit in store.limits() if not limit.key}
     limit = known.get((graph, tenant), Limit(graph=graph, tenant=tenant))
     if form.action == "limit":
         try:

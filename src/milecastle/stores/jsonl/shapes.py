@@ -318,6 +318,7 @@ class ThreadShape(_Shape):
     priority: int = 0
     tags: tuple[str, ...] = ()
     waiting_topics: tuple[tuple[str, int], ...] = ()
+    limit_key: str = ""
 
     @classmethod
     def of(cls, info: ThreadInfo, tags: tuple[str, ...] = ()) -> ThreadShape:

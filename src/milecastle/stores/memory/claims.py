@@ -12,10 +12,11 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_worker
 from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
-from milecastle.ports.limits import Limit, Meter, Rooms, charged
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, charged
 
 _SECOND = 1_000_000
 
@@ -34,7 +35,7 @@ class Claims:
         self._lines: dict[ThreadKey, ThreadInfo] = {}
         self._workers: dict[str, tuple[int, WorkerInfo]] = {}
         self.rotation = Rotation()
-        self._meters: dict[tuple[str, str], Meter] = {}
+        self._meters: dict[Scope, Meter] = {}
 
     def note(self, key: ThreadKey, line: ThreadInfo | None) -> None:
         if line is not None and (line.worker or (line.lane and line.due_at is not None)):
@@ -63,48 +64,59 @@ class Claims:
     def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
         require_worker(worker)
         now, limit = self.now(), max(0, limit)
-        meters = [meter.at(now) for meter in self._meters.values()]
+        meters = self._live_meters(now)
         rooms = Rooms(meters, self._running() if meters else None)
         found = sorted((due_at, key) for key, due_at in self._waiting(lanes) if due_at <= now)
         if meters or len(found) > limit:
             found = self._shared(lanes, limit, found, rooms)
         lines = [self._put(key, worker=worker) for _, key in found]
-        for meter in charged(meters, Counter((line.lane, line.key.tenant) for line in lines)):
-            self._meters[meter.limit.graph, meter.limit.tenant] = meter
+        for meter in charged(meters, Counter(map(_place, lines))):
+            self._meters[meter.scope] = meter
         return lines
 
     def limits(self) -> list[Limit]:
-        return [meter.limit for _, meter in sorted(self._meters.items())]
+        return [meter.limit for _, meter in sorted(self._meters.items()) if not meter.limit_key]
 
     def set_limit(self, limit: Limit) -> None:
-        known = self._meters.pop((limit.graph, limit.tenant), Meter(limit))
+        scope = Meter(limit).scope
+        known = {found: meter for found, meter in self._meters.items() if found.of_any == scope}
+        for found in known:
+            del self._meters[found]
         if not limit.is_empty:
-            changed = msgspec.structs.replace(known, limit=limit)
-            self._meters[limit.graph, limit.tenant] = changed
+            for found, meter in {scope: Meter(limit), **known}.items():
+                self._meters[found] = msgspec.structs.replace(meter, limit=limit)
 
-    def _running(self) -> Counter[tuple[str, str]]:
-        lines = self._lines.values()
-        return Counter((line.lane, line.key.tenant) for line in lines if line.worker)
+    def _live_meters(self, now: int) -> list[Meter]:
+        over = [found for found, one in self._meters.items() if one.limit_key and one.until <= now]
+        for found in over:
+            del self._meters[found]
+        return [meter.at(now) for meter in self._meters.values()]
+
+    def _running(self) -> Counter[ClaimPlace]:
+        return Counter(_place(line) for line in self._lines.values() if line.worker)
 
     def _shared(
         self, lanes: Sequence[str], limit: int, due: Sequence[_Due], rooms: Rooms
     ) -> list[_Due]:
-        queues: dict[tuple[str, str, int], list[_Due]] = {}
+        queues: dict[tuple[str, str, str, int], list[_Due]] = {}
         for each in due:
             line = self._lines[each[1]]
-            if rooms.is_open(line.lane, line.key.tenant):
-                queues.setdefault((line.lane, line.key.tenant, -line.priority), []).append(each)
+            if rooms.is_open(_place(line)):
+                queues.setdefault((*_place(line), -line.priority), []).append(each)
         groups = [Group(*queue, len(own)) for queue, own in sorted(queues.items())]
         scans = {
-            lane: Scan(
-                [group for group in groups if group.lane == lane and group.tenant > after]
-                + [group for group in groups if group.lane == lane and group.tenant <= after]
+            lane: self.rotation.with_keys(
+                Scan(
+                    [group for group in groups if group.lane == lane and group[1:3] > after]
+                    + [group for group in groups if group.lane == lane and group[1:3] <= after]
+                ),
+                (),
             )
             for lane, after in self.rotation.lanes(lanes)
         }
         taken = divide(limit, [group for scan in scans.values() for group in scan.groups], rooms)
         self.rotation.note(scans, limit, sizes(taken))
-        return sorted(due for group in taken for due in queues[group[:3]][: group.size])
+        return sorted(due for group in taken for due in queues[group[:4]][: group.size])
 
     def give_back(self, key: ThreadKey, due_at: int) -> None:
         self._put(key, worker="", due_at=due_at)
@@ -159,6 +171,10 @@ class Claims:
         self._write(line)
         self.note(key, line)
         return line
+
+
+def _place(line: ThreadInfo) -> ClaimPlace:
+    return line.lane, line.key.tenant, line.limit_key or NO_KEY
 
 
 def _depth(lane: str, tenant: str, lines: Sequence[ThreadInfo], now: int) -> LaneDepth:

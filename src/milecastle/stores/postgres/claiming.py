@@ -34,8 +34,18 @@ from milecastle.ports.claims import (
     WorkerInfo,
     require_worker,
 )
-from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
-from milecastle.ports.limits import Limit, Meter, Rooms, charged, graph_of
+from milecastle.ports.fairness import (
+    START,
+    VISITS,
+    Group,
+    LanePosition,
+    Rotation,
+    Scan,
+    divide,
+    keys_each,
+    sizes,
+)
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, charged, graph_of
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.pool import Pool, Query
 from milecastle.stores.postgres.rows import Parameters, Row
@@ -53,8 +63,8 @@ _HELD_HERE = 2
 """For how many seconds a claim under limits may pause, over several databases and in one."""
 _LANES = msgspec.json.Decoder(tuple[str, ...])
 
-Shut = Collection[tuple[str, str]]
-"""Lanes and tenants from which limits let nobody claim now."""
+Shut = Collection[ClaimPlace]
+"""Lanes with tenants and limit keys from which limits let nobody claim now; empty: all."""
 
 
 class Repeat(Protocol):
@@ -88,7 +98,7 @@ class Look(NamedTuple):
 
     def groups(self) -> list[Group]:
         found = [group for scan in self.scans.values() for group in scan.groups]
-        if not found or any(scan.stop for scan in self.scans.values()):
+        if not found or any(any(scan.stop) for scan in self.scans.values()):
             found += self.oldest
         return found
 
@@ -154,10 +164,12 @@ class Claims:
             ) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
 
-    def look(self, behind: Mapping[str, str], limit: int, shut: Shut = ()) -> Look:
-        """Due work in lanes, each starting after a tenant; names are the database's."""
+    def look(
+        self, behind: Mapping[str, LanePosition], limit: int, rotation: Rotation, shut: Shut = ()
+    ) -> Look:
+        """Due work in lanes, each starting behind a turn; names are the database's."""
         self._check()
-        return self._look(behind, limit, shut, self._outside)
+        return self._look(behind, limit, shut, self._outside, rotation)
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
         times: list[list[int]] = [list[int]() for _ in groups]
@@ -173,9 +185,9 @@ class Claims:
         found = self._take(_Asked(worker, (), limit), groups, self._once, until)
         return [rows.info_from(row[0], row[1:]) for row in found]
 
-    def running(self) -> tuple[int, Mapping[tuple[str, str], int]]:
+    def running(self) -> tuple[int, Mapping[ClaimPlace, int]]:
         found = self._outside(self._sql.running, {})
-        return found[0][3], {row[:2]: row[2] for row in found[1:]}
+        return found[0][4], {row[:3]: row[3] for row in found[1:]}
 
     def within_limits(
         self, lanes: Sequence[str], work: Callable[[Sequence[Meter], Callable[[], object]], None]
@@ -198,7 +210,7 @@ class Claims:
                 "claimed() says which threads the worker got"
             ) from lost
 
-    def charge(self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int]) -> None:
+    def charge(self, meters: Sequence[Meter], served: Mapping[ClaimPlace, int]) -> None:
         self._charge(meters, served, self._once)
 
     def _take_all(self, asked: _Asked) -> list[Row]:
@@ -209,33 +221,37 @@ class Claims:
         behind = dict(self._rotation.lanes(asked.lanes))
         given = {**_behind(behind, asked.limit), "worker": asked.worker}
         found = self._once(self._sql.take_each, given)
-        self._rotation.passed(behind, _served(found))
+        self._rotation.passed(behind, [place[:2] for place in _served(found)])
         return found
 
     def _take_nothing(self, asked: _Asked) -> list[Row]:
         return []
 
     def _unlimited(self, asked: _Asked) -> list[Row]:
-        look = self._look(dict(self._rotation.lanes(asked.lanes)), asked.limit, (), self._outside)
+        behind = dict(self._rotation.lanes(asked.lanes))
+        look = self._look(behind, asked.limit, (), self._outside, self._rotation)
         self._is_limited = look.is_limited
         if look.is_limited:
             return []
         scans = look.scans.values()
-        tenants = {group[:2] for scan in scans if not scan.stop for group in scan.groups}
+        groups = [group for scan in scans if not any(scan.stop) for group in scan.groups]
+        each = len({group[:2] for group in groups}) >= asked.limit
         if look.is_all:
             self._quick = self._take_all
+        elif each and not any(group.has_key for group in groups):
+            self._quick = self._take_each
         else:
-            self._quick = self._take_nothing if len(tenants) < asked.limit else self._take_each
+            self._quick = self._take_nothing
         return self._take_share(asked, look, divide(asked.limit, look.groups()), self._once)
 
     def _limited(self, asked: _Asked, run: Query) -> list[Row]:
         meters = self._meters(asked.graphs, _HELD_HERE, run)
         self._is_limited = bool(meters)
         counted = any(meter.limit.concurrency is not None for meter in meters)
-        running = {row[:2]: row[2] for row in run(self._sql.running, {})[1:]} if counted else {}
+        running = {row[:3]: row[3] for row in run(self._sql.running, {})[1:]} if counted else {}
         rooms = Rooms(meters, running)
-        behind = dict(self._rotation.lanes(asked.lanes))
-        look = self._look(*open_lanes(behind, asked.limit, rooms), run)
+        behind, shut = open_lanes(dict(self._rotation.lanes(asked.lanes)), rooms)
+        look = self._look(behind, asked.limit, shut, run, self._rotation)
         found = self._take_share(asked, look, divide(asked.limit, look.groups(), rooms), run)
         self._charge(meters, _served(found), run)
         return found
@@ -255,22 +271,27 @@ class Claims:
         """
         run(self._sql.lock_limits, {"held": f"{held}s", "wait": f"{2 * held + 1}s"})
         found = run(self._sql.covering_limits, {"graphs": graphs})
-        return [_meter_from(row).at(row[8]) for row in found]
+        return [_meter_from(row).at(row[10]) for row in found]
 
     def _charge(
-        self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int], run: Query
+        self, meters: Sequence[Meter], served: Mapping[ClaimPlace, int], run: Query
     ) -> None:
-        used = {(meter.limit.graph, meter.limit.tenant): meter.used for meter in meters}
+        used = {meter.scope: meter.used for meter in meters}
         changed = charged(meters, served)
-        if changed:
-            limits = [meter.limit for meter in changed]
-            given = {
-                "graphs": [limit.graph for limit in limits],
-                "tenants": [limit.tenant for limit in limits],
-                "begun": [meter.begun for meter in changed],
-                "counts": [one.used - used[one.limit.graph, one.limit.tenant] for one in changed],
-            }
-            run(self._sql.charge_limits, given)
+        for is_by_key in (False, True):
+            some = [meter for meter in changed if bool(meter.limit_key) is is_by_key]
+            if some:
+                given: dict[str, Any] = {
+                    "graphs": [meter.limit.graph for meter in some],
+                    "tenants": [meter.limit.tenant for meter in some],
+                    "begun": [meter.begun for meter in some],
+                    "counts": [meter.used - used.get(meter.scope, 0) for meter in some],
+                }
+                if is_by_key:
+                    given["limit_keys"] = [meter.limit_key for meter in some]
+                    given["until"] = [meter.until for meter in some]
+                    run(self._sql.drop_key_meters, {})
+                run(self._sql.charge_keys if is_by_key else self._sql.charge_limits, given)
 
     def _take(
         self, asked: _Asked, groups: Sequence[Group], run: Query, until: int | None = None
@@ -280,8 +301,15 @@ class Claims:
         given = {**_columns(groups), "worker": asked.worker, "limit": asked.limit, "until": until}
         return run(self._sql.take, given)
 
-    def _look(self, behind: Mapping[str, str], limit: int, shut: Shut, run: Query) -> Look:
-        """Due work in lanes, each from behind a tenant on and then from its first.
+    def _look(
+        self,
+        behind: Mapping[str, LanePosition],
+        limit: int,
+        shut: Shut,
+        run: Query,
+        rotation: Rotation,
+    ) -> Look:
+        """Due work in lanes, each from behind a turn on and then from its first.
 
         If a scan stopped before its end and nothing was found at all, it continues.
         """
@@ -289,25 +317,35 @@ class Claims:
             return Look({}, (), is_all=True, is_limited=bool(shut))
         found = run(self._sql.look, _behind(behind, limit, shut))
         scans = {lane: _scan_from(found, lane, after, shut) for lane, after in behind.items()}
-        is_all = all(row[4] is None for row in found) and bool(found or not shut)
-        begun = {lane for lane, after in behind.items() if is_all or not after}
+        is_all = all(row[5] is None for row in found) and bool(found or not shut)
+        begun = {lane for lane, after in behind.items() if is_all or after == START}
         while True:
-            more: dict[str, str] = {}
+            more: dict[str, LanePosition] = {}
             is_empty = not any(scan.groups for scan in scans.values())
             for lane, scan in scans.items():
-                if scan.stop:
-                    is_round = lane in begun and scan.stop >= behind[lane] > ""
+                if any(scan.stop):
+                    is_round = lane in begun and scan.stop >= behind[lane] > START
                     more |= {lane: scan.stop} if is_empty and not is_round else {}
                 elif lane not in begun and len(scan.groups) <= limit:
-                    more[lane] = ""
+                    more[lane] = START
                     begun.add(lane)
             if not more:
                 break
             again = run(self._sql.look, _behind(more, limit, shut))
             for lane, after in more.items():
                 scans[lane] = scans[lane].then(_scan_from(again, lane, after, shut))
-        oldest = [Group(*row[:4]) for row in found if row[4] == 0]
-        return Look(scans, oldest, is_all, bool(shut) or any(row[5] for row in found))
+        if ranges := rotation.key_ranges(scans.values()):
+            keys: list[Group] = []
+            if not is_all:
+                names = "lanes", "tenants", "after", "until"
+                columns = map(list, zip(*ranges, strict=True))
+                asked: dict[str, Any] = dict(zip(names, columns, strict=True))
+                asked |= {"each": keys_each(limit, scans.values()), "limit": limit}
+                asked |= {**_shut(shut), "visits": VISITS}
+                keys = [Group(*row) for row in run(self._sql.look_keys, asked)]
+            scans = {lane: rotation.with_keys(scan, keys) for lane, scan in scans.items()}
+        oldest = [Group(*row[:5]) for row in found if row[5] == 0]
+        return Look(scans, oldest, is_all, bool(shut) or any(row[6] for row in found))
 
     def _outside(self, query: bytes, given: Parameters) -> list[Row]:
         return self._retry(query, given, "")
@@ -319,7 +357,7 @@ class Claims:
         return [_limit_from(row) for row in self._run(self._sql.limits)]
 
     def set_limit(self, limit: Limit) -> None:
-        scope = {"graph": escape(limit.graph), "tenant": limit.tenant}
+        scope = {"graph": escape(limit.graph), "tenant": limit.tenant, "key": limit.key}
         if limit.is_empty:
             self._run(self._sql.drop_limit, **scope)
         else:
@@ -390,31 +428,36 @@ class Claims:
 
 
 def open_lanes(
-    behind: Mapping[str, str], limit: int, rooms: Rooms
-) -> tuple[Mapping[str, str], int, Shut]:
+    behind: Mapping[str, LanePosition], rooms: Rooms
+) -> tuple[Mapping[str, LanePosition], Shut]:
     shut = {lane: rooms.shut(lane) for lane in behind}
-    left = {lane: after for lane, after in behind.items() if "" not in shut[lane]}
-    return left, limit, {(lane, tenant) for lane in left for tenant in shut[lane]}
+    left = {lane: after for lane, after in behind.items() if START not in shut[lane]}
+    return left, {(lane, *held) for lane in left for held in shut[lane]}
 
 
-def _served(found: Sequence[Row]) -> Counter[tuple[str, str]]:
-    return Counter((row[9], row[0]) for row in found)
+def _served(found: Sequence[Row]) -> Counter[ClaimPlace]:
+    return Counter((row[9], row[0], row[14]) for row in found)
 
 
-def _behind(lanes: Mapping[str, str], limit: int, shut: Shut = ()) -> Parameters:
+def _behind(lanes: Mapping[str, LanePosition], limit: int, shut: Shut = ()) -> Parameters:
     return {
         "lanes": list(lanes),
-        "after": list(lanes.values()),
+        "after_tenants": [tenant for tenant, _ in lanes.values()],
+        "after_keys": [limit_key for _, limit_key in lanes.values()],
         "graphs": [graph_of(lane) for lane in lanes],
-        "shut_lanes": [lane for lane, _ in shut],
-        "shut_tenants": [tenant for _, tenant in shut],
+        **_shut(shut),
         "visits": VISITS,
         "limit": limit,
     }
 
 
+def _shut(shut: Shut) -> Parameters:
+    names = "shut_lanes", "shut_tenants", "shut_keys"
+    return {name: [each[column] for each in shut] for column, name in enumerate(names)}
+
+
 def _columns(groups: Sequence[Group]) -> Parameters:
-    names = ("lanes", "tenants", "ranks", "counts")
+    names = ("lanes", "tenants", "limit_keys", "ranks", "counts")
     return dict(zip(names, map(list, zip(*groups, strict=True)), strict=True))
 
 
@@ -422,23 +465,31 @@ def _limit_from(row: Row) -> Limit:
     return Limit(
         graph=unescape(row[0]),
         tenant=row[1],
-        concurrency=row[2],
-        rate=row[3],
-        period=row[4] / _SECOND,
-        paused=row[5],
+        key=row[2],
+        concurrency=row[3],
+        rate=row[4],
+        period=row[5] / _SECOND,
+        paused=row[6],
     )
 
 
 def _meter_from(row: Row) -> Meter:
-    return Meter(msgspec.structs.replace(_limit_from(row), graph=row[0]), row[6], row[7])
+    limit = msgspec.structs.replace(_limit_from(row), graph=row[0])
+    return Meter(limit, *row[7:10])
 
 
-def _scan_from(found: Sequence[Row], lane: str, after: str, shut: Shut) -> Scan:
-    own = [row for row in found if row[0] == lane and row[4] != 0]
-    own.sort(key=lambda row: (row[1] <= after, row[1], row[2]))
-    stops = [row[1] for row in own if row[4] == VISITS]
-    groups = [Group(*row[:4]) for row in own if row[3] and (lane, row[1]) not in shut]
-    return Scan(groups, "".join(stops))
+def _scan_from(found: Sequence[Row], lane: str, after: LanePosition, shut: Shut) -> Scan:
+    own = [row for row in found if row[0] == lane and row[5] != 0]
+    own.sort(key=lambda row: (row[1:3] <= after, *row[1:4]))
+    stops = [row[1:3] for row in own if row[5] == VISITS]
+    groups = [Group(*row[:5]) for row in own if row[4] and _is_open(row, shut)]
+    return Scan(groups, stops[0] if stops else START)
+
+
+def _is_open(row: Row, shut: Shut) -> bool:
+    lane, tenant, limit_key = row[:3]
+    held = (lane, tenant, ""), (lane, tenant, limit_key), (lane, "", limit_key)
+    return not any(each in shut for each in held)
 
 
 def _worker_from(row: Row) -> WorkerInfo:

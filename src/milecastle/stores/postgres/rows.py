@@ -15,6 +15,7 @@ from psycopg.pq.abc import PGresult
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Entry, Kind, Source, TaskResult
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import Mode, Owner, RunRecord, RunStatus, ThreadInfo
 from milecastle.stores.postgres.values import (
     NO_ID,
@@ -149,6 +150,7 @@ def info_from(tenant: str, row: Row) -> ThreadInfo:
         worker=unescape(row[10]),
         priority=-row[11],
         waiting_topics=() if row[12] is None else _topics_from(row[12]),
+        limit_key="" if row[13] == NO_KEY else row[13],
     )
 
 

@@ -12,8 +12,8 @@ from typing import NoReturn
 from milecastle.errors import InvalidRequest, ShardMoved, StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.fairness import Group
-from milecastle.ports.limits import Meter
+from milecastle.ports.fairness import Group, LanePosition, Rotation
+from milecastle.ports.limits import ClaimPlace, Meter
 from milecastle.ports.store import Batch, Opened
 from milecastle.stores.postgres.claiming import Look, Shut
 from milecastle.stores.postgres.migrating import Connection, version_of
@@ -173,8 +173,10 @@ class ShardMember(PostgresStore):
     ) -> list[Located[RunRecord]]:
         return self._recent_records(tenant, status, limit, after)
 
-    def look(self, behind: Mapping[str, str], limit: int, shut: Shut = ()) -> Look:
-        return self._claims.look(behind, limit, shut)
+    def look(
+        self, behind: Mapping[str, LanePosition], limit: int, rotation: Rotation, shut: Shut = ()
+    ) -> Look:
+        return self._claims.look(behind, limit, rotation, shut)
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
         return self._claims.first_due(groups)
@@ -184,7 +186,7 @@ class ShardMember(PostgresStore):
     ) -> list[ThreadInfo]:
         return self._claims.take(worker, groups, until)
 
-    def running(self) -> tuple[int, Mapping[tuple[str, str], int]]:
+    def running(self) -> tuple[int, Mapping[ClaimPlace, int]]:
         return self._claims.running()
 
     def within_limits(
@@ -192,5 +194,5 @@ class ShardMember(PostgresStore):
     ) -> None:
         self._claims.within_limits(lanes, work)
 
-    def charge(self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int]) -> None:
+    def charge(self, meters: Sequence[Meter], served: Mapping[ClaimPlace, int]) -> None:
         self._claims.charge(meters, served)

@@ -408,7 +408,7 @@ class PostgresStore(PostgresServer, Capabilities):
         changed, thread, _ = (_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
         query = self._sql.recent_threads if status is None else self._sql.recent_threads_by_status
         place: Parameters = {"status": status, "changed": _number(changed), "thread": thread}
-        return self._located(query, tenant, limit, place, 13)
+        return self._located(query, tenant, limit, place, 14)
 
     def waking_threads(
         self,
@@ -752,12 +752,12 @@ def _lines(
     tenant: str, limit: int | None, fetch: Callable[[int | None], Sequence[Row]], tell: _Tell
 ) -> list[tuple[ThreadInfo, Row]]:
     try:
-        return [(rows.info_from(tenant, row[:13]), row) for row in fetch(limit)]
+        return [(rows.info_from(tenant, row[:14]), row) for row in fetch(limit)]
     except _IMPOSSIBLE:
         found: list[tuple[ThreadInfo, Row]] = []
         for row in fetch(None):
             try:
-                found.append((rows.info_from(tenant, row[:13]), row))
+                found.append((rows.info_from(tenant, row[:14]), row))
             except _IMPOSSIBLE:
                 place = f"table threads, tenant {quoted(tenant)}, thread {quoted(row[0])}"
                 tell(Corrupted("a row has a value that milecastle never writes", place=place))

@@ -448,6 +448,7 @@ def _line(number: int, batch: Batch) -> dict[str, Any]:
         "rank": -info.priority,
         "waiting_topics": [(escape(topic), seen) for topic, seen in info.waiting_topics] or None,
         "unless": _optional(batch.unless),
+        "limit_key": info.limit_key or None,
     }
 
 

@@ -21,9 +21,10 @@ from operator import itemgetter, methodcaller
 
 from milecastle.errors import Unavailable
 from milecastle.model.keys import SHARDS
+from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
-from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
+from milecastle.ports.fairness import START, Group, LanePosition, Rotation, Scan, divide, sizes
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, graph_of
 from milecastle.stores.postgres.claiming import HELD, Look, open_lanes
 from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.values import escape
@@ -36,36 +37,38 @@ _HELD = (HELD - 1) * 1_000_000
 """For how many microseconds after it counted a claim may take: less than the server waits."""
 _Looks = Mapping[Database, Look]
 _Shares = Mapping[Database, Sequence[Group]]
-_Name = tuple[str, str, int]
+_Name = tuple[str, str, str, int]
 
 
 class ShardedClaims:
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
         self._rotation = Rotation()
-        self._running: dict[Database, tuple[int, Mapping[tuple[str, str], int]]] = {}
+        self._running: dict[Database, tuple[int, Mapping[ClaimPlace, int]]] = {}
 
     def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
         name, most = escape(worker), min(limit, _MOST)
         asked = dict(self._rotation.lanes(escape(lane) for lane in lanes))
         if not asked or most <= 0:
             return []
-        looks = self._databases.ask(lambda store: store.look(asked, most))
+        looks = self._databases.ask(lambda store: store.look(asked, most, self._rotation))
         if any(look.is_limited for look in looks.values()):
             return self._limited(name, asked, most)
         return self._unlimited(name, asked, most, looks)
 
     def _unlimited(
-        self, worker: str, asked: Mapping[str, str], limit: int, looks: _Looks
+        self, worker: str, asked: Mapping[str, LanePosition], limit: int, looks: _Looks
     ) -> list[ThreadInfo]:
-        found = _Found(asked, looks)
+        found = _Found(asked, looks, self._rotation)
         taken = divide(limit, found.groups())
         lines = self._take(worker, self._parted(taken, found.sizes))
         if found.total > limit:
             self._rotation.note(found.scans, limit, _served(lines) or sizes(taken))
         return lines
 
-    def _limited(self, worker: str, asked: Mapping[str, str], limit: int) -> list[ThreadInfo]:
+    def _limited(
+        self, worker: str, asked: Mapping[str, LanePosition], limit: int
+    ) -> list[ThreadInfo]:
         """Claim while nobody else claims under limits, which are those of the first database.
 
         Threads to be taken are charged to rates beforehand. It is taken only if that is sure to be
@@ -77,9 +80,9 @@ class ShardedClaims:
         def work(meters: Sequence[Meter], check: Callable[[], object]) -> None:
             rooms = Rooms(meters, self._count()) if meters else Rooms()
             until = {database: now + _HELD for database, (now, _) in self._running.items()}
-            where = open_lanes(asked, limit, rooms)
-            looks = self._databases.ask(lambda store: store.look(*where))
-            found = _Found(asked, looks)
+            left, shut = open_lanes(asked, rooms)
+            looks = self._databases.ask(lambda store: store.look(left, limit, self._rotation, shut))
+            found = _Found(asked, looks, self._rotation)
             taken = divide(limit, found.groups(), rooms)
             shares = self._parted(taken, found.sizes)
             first.call(lambda store: store.charge(meters, sizes(taken)))
@@ -94,11 +97,11 @@ class ShardedClaims:
             if not free and not lines:
                 raise
             if free:
-                looks = self._databases.ask(lambda store: store.look(free, limit))
+                looks = self._databases.ask(lambda store: store.look(free, limit, self._rotation))
                 return self._unlimited(worker, free, limit, looks)
         return lines
 
-    def _uncovered(self, asked: Mapping[str, str]) -> dict[str, str]:
+    def _uncovered(self, asked: Mapping[str, LanePosition]) -> dict[str, LanePosition]:
         others = self._databases.all[1:]
         known = self._databases.ask(ShardMember.limits, of=others) if others else {}
         limits: set[Limit] = {limit for some in known.values() for limit in some}
@@ -107,7 +110,7 @@ class ShardedClaims:
             return {}
         return {lane: after for lane, after in asked.items() if graph_of(lane) not in graphs}
 
-    def _count(self) -> Mapping[tuple[str, str], int]:
+    def _count(self) -> Mapping[ClaimPlace, int]:
         marks = self._databases.ask(ShardMember.mark)
         for _ in range(_LOOKS):
             self._running |= self._databases.ask(ShardMember.running)
@@ -117,7 +120,7 @@ class ShardedClaims:
                 self._databases.settle_all()  # a shard that nobody has is not counted
             elif marks == before:
                 break
-        counts: Counter[tuple[str, str]] = Counter()
+        counts: Counter[ClaimPlace] = Counter()
         for _, running in self._running.values():
             counts.update(running)
         return counts
@@ -128,7 +131,7 @@ class ShardedClaims:
         shares: dict[Database, list[Group]] = {}
         contested: dict[Database, list[Group]] = {}
         for group in taken:
-            own = sizes[group[:3]]
+            own = sizes[group[:4]]
             for database, size in own.items():
                 part = group._replace(size=min(size, group.size))
                 apart = len(own) > 1 and sum(own.values()) > group.size
@@ -145,10 +148,10 @@ class ShardedClaims:
         by_name: dict[_Name, list[list[tuple[int, Database]]]] = {}
         for database, found in times.items():
             for group, due in zip(contested[database], found, strict=True):
-                by_name.setdefault(group[:3], []).append([(one, database) for one in due])
+                by_name.setdefault(group[:4], []).append([(one, database) for one in due])
         shares: dict[Database, list[Group]] = {}
         for group in taken:
-            dues = by_name.get(group[:3], [])
+            dues = by_name.get(group[:4], [])
             chosen = islice(merge(*dues, key=itemgetter(0)), group.size)
             for database, size in Counter(database for _, database in chosen).items():
                 shares.setdefault(database, []).append(group._replace(size=size))
@@ -173,24 +176,29 @@ class ShardedClaims:
 class _Found:
     """Due work in all databases: by group, and by lane in tenant order."""
 
-    def __init__(self, asked: Mapping[str, str], looks: _Looks) -> None:
+    def __init__(
+        self, asked: Mapping[str, LanePosition], looks: _Looks, rotation: Rotation
+    ) -> None:
         self.sizes: dict[_Name, dict[Database, int]] = {}
         for database, look in looks.items():
             for group in look.groups():
-                own = self.sizes.setdefault(group[:3], {})
+                own = self.sizes.setdefault(group[:4], {})
                 own[database] = max(own.get(database, 0), group.size)
         self.total = sum(sum(own.values()) for own in self.sizes.values())
-        self.scans = {lane: self._scan(lane, after, looks) for lane, after in asked.items()}
+        self.scans = {
+            lane: rotation.with_keys(self._scan(lane, after, looks), ())
+            for lane, after in asked.items()
+        }
 
-    def _scan(self, lane: str, after: str, looks: _Looks) -> Scan:
+    def _scan(self, lane: str, after: LanePosition, looks: _Looks) -> Scan:
         stops = [look.scans[lane].stop for look in looks.values() if lane in look.scans]
         own = [Group(*name, sum(s.values())) for name, s in self.sizes.items() if name[0] == lane]
-        order = sorted(own, key=lambda one: (one.tenant <= after, one.tenant, one.rank))
-        return Scan(order, min(filter(None, stops), default=""))
+        order = sorted(own, key=lambda one: (one[1:3] <= after, *one[1:4]))
+        return Scan(order, min(filter(any, stops), default=START))
 
     def groups(self) -> list[Group]:
         return [group for scan in self.scans.values() for group in scan.groups]
 
 
-def _served(lines: Iterable[ThreadInfo]) -> Counter[tuple[str, str]]:
-    return Counter((escape(line.lane), line.key.tenant) for line in lines)
+def _served(lines: Iterable[ThreadInfo]) -> Counter[ClaimPlace]:
+    return Counter((escape(line.lane), line.key.tenant, line.limit_key or NO_KEY) for line in lines)

@@ -12,25 +12,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from sys import maxsize
 from typing import Any
 
 import msgspec.structs
 
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
     WorkerInfo,
 )
-from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
-from milecastle.ports.limits import Limit, Meter, Rooms, charged
+from milecastle.ports.fairness import (
+    START,
+    VISITS,
+    Group,
+    KeyRange,
+    LanePosition,
+    Rotation,
+    Scan,
+    divide,
+    keys_each,
+    sizes,
+)
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, charged
 from milecastle.stores.sqlite.rows import (
     Damaged,
     Row,
     ThreadRow,
     checked,
+    key_meter_of,
+    key_meter_row,
     meter_of,
     meter_row,
     read_text,
@@ -42,6 +56,8 @@ from milecastle.stores.sqlite.transaction import Transaction
 from milecastle.stores.sqlite.writing import put_thread
 
 _SECOND = 1_000_000
+_LAST = 2**31 - 1
+"""A rank behind all others."""
 
 
 def waiting(
@@ -65,24 +81,28 @@ def shared(
     if len(front) <= limit and rooms is None:
         return front
     rooms = rooms or Rooms()
-    oldest = [group for group in dict.fromkeys(map(_group, front)) if rooms.is_open(*group[:2])]
+    oldest = [group for group in dict.fromkeys(map(_group, front)) if rooms.is_open(group[:3])]
     visits = VISITS if oldest else maxsize  # otherwise what is due would be found by nobody
     scans: dict[str, Scan] = {}
     for lane, after in rotation.lanes(lanes):
         scan = _scan(transaction, lane, after, now, limit, rooms.shut(lane), visits)
-        if after and not scan.stop and len(scan.groups) <= limit:
-            scan = scan.then(_scan(transaction, lane, "", now, limit, rooms.shut(lane), visits))
+        if any(after) and not any(scan.stop) and len(scan.groups) <= limit:
+            scan = scan.then(_scan(transaction, lane, START, now, limit, rooms.shut(lane), visits))
         scans[lane] = scan
+    if ranges := rotation.key_ranges(scans.values()):
+        each = keys_each(limit, scans.values())
+        keys = [_keys(transaction, one, now, limit, rooms, each) for one in ranges]
+        scans = {lane: rotation.with_keys(scan, chain(*keys)) for lane, scan in scans.items()}
     visited = [group for scan in scans.values() for group in scan.groups]
-    if any(scan.stop for scan in scans.values()):
+    if any(any(scan.stop) for scan in scans.values()):
         visited += [_counted(transaction, *group, now, limit) for group in oldest]
     taken = divide(limit, visited, rooms)
     rotation.note(scans, limit, sizes(taken))
     found = [
         thread
-        for lane, tenant, rank, count in taken
+        for lane, tenant, key, rank, count in taken
         for thread in _rows(
-            transaction, "due_in_group", (write_text(lane), tenant, rank, now, count)
+            transaction, "due_in_group", (write_text(lane), tenant, key, rank, now, count)
         )
     ]
     return sorted(found, key=_due_order)
@@ -91,42 +111,67 @@ def shared(
 def _scan(
     transaction: Transaction,
     lane: str,
-    after: str,
+    after: LanePosition,
     now: int,
     limit: int,
-    shut: frozenset[str],
+    shut: frozenset[LanePosition],
     visits: int,
 ) -> Scan:
+    """The groups behind a turn in which something is due; of a tenant with keys only the first."""
     found: list[Group] = []
-    tenant, row = (
-        after,
-        None if "" in shut else transaction.one("next_tenant", (write_text(lane), after)),
-    )
+    place = (*after, _LAST)
+    row = None if START in shut else transaction.one("next_group", (write_text(lane), *place))
     while visits:
         if row is None or len(found) > limit:
             return Scan(found)
-        tenant, rank, due_at = row
-        if tenant in shut:
-            row = transaction.one("next_tenant", (write_text(lane), tenant))
-            continue
-        if due_at <= now:
-            found.append(_counted(transaction, lane, tenant, rank, now, limit))
-        row, visits = transaction.one("next_group", (write_text(lane), tenant, rank)), visits - 1
-    return Scan(found, tenant)
+        tenant, key, rank, due_at = row
+        place = tenant, key, rank
+        if (tenant, "") in shut:
+            place = tenant, NO_KEY, _LAST
+        elif not shut.isdisjoint(((tenant, key), ("", key))):
+            place = tenant, key, _LAST
+        elif due_at <= now:
+            found.append(_counted(transaction, lane, tenant, key, rank, now, limit))
+            if found[-1].has_key:
+                place = tenant, NO_KEY, _LAST
+        row, visits = transaction.one("next_group", (write_text(lane), *place)), visits - 1
+    return Scan(found, place[:2])
+
+
+def _keys(
+    transaction: Transaction, keys: KeyRange, now: int, limit: int, rooms: Rooms, each: int
+) -> list[Group]:
+    found: list[Group] = []
+    lane, tenant, place = keys.lane, keys.tenant, (keys.after, _LAST)
+    visits = 0
+    while len(found) < each and (visits < VISITS or not found):
+        row = transaction.one("next_group", (write_text(lane), tenant, *place))
+        if row is None or row[0] != tenant or row[1] > keys.until:
+            break
+        _, key, rank, due_at = row
+        is_open = rooms.is_open((lane, tenant, key))
+        if is_open and due_at <= now:
+            found.append(_counted(transaction, lane, tenant, key, rank, now, limit))
+        place, visits = (key, rank if is_open else _LAST), visits + 1
+    return found
 
 
 def _counted(
-    transaction: Transaction, lane: str, tenant: str, rank: int, now: int, limit: int
+    transaction: Transaction, lane: str, tenant: str, key: str, rank: int, now: int, limit: int
 ) -> Group:
-    asked = write_text(lane), tenant, rank, now, limit
+    asked = write_text(lane), tenant, key, rank, now, limit
     (count,) = transaction.one("count_in_group", asked) or (0,)
-    return Group(lane, tenant, rank, count)
+    return Group(lane, tenant, key, rank, count)
 
 
-def _group(thread: ThreadRow) -> tuple[str, str, int]:
+def _group(thread: ThreadRow) -> tuple[str, str, str, int]:
     if thread.info is None:
         raise Damaged
-    return thread.info.lane, thread.key.tenant, -thread.info.priority
+    return *_place(thread.info), -thread.info.priority
+
+
+def _place(line: ThreadInfo) -> ClaimPlace:
+    return line.lane, line.key.tenant, line.limit_key or NO_KEY
 
 
 def _due_order(thread: ThreadRow) -> tuple[int, ThreadKey]:
@@ -142,12 +187,15 @@ def claim(
     limit: int,
     rotation: Rotation,
 ) -> list[ThreadInfo]:
-    meters = [meter.at(now) for meter in limits(transaction)]
+    meters = _meters(transaction, now)
     rooms = Rooms(meters, _running(transaction)) if meters else None
     found = shared(transaction, lanes, now, limit, rotation, rooms)
     lines = [_put(transaction, thread, worker=worker) for thread in found]
-    for meter in charged(meters, Counter((line.lane, line.key.tenant) for line in lines)):
-        transaction.run("put_limit", meter_row(meter))
+    for meter in charged(meters, Counter(map(_place, lines))):
+        if meter.limit_key:
+            transaction.run("put_key_meter", key_meter_row(meter))
+        else:
+            transaction.run("put_limit", meter_row(meter))
     return lines
 
 
@@ -156,22 +204,33 @@ def limits(transaction: Transaction) -> list[Meter]:
         return [meter_of(checked(row)) for row in transaction.all("limits", ())]
 
 
+def _meters(transaction: Transaction, now: int) -> list[Meter]:
+    found = limits(transaction)
+    by_key = {meter.scope: meter.limit for meter in found if meter.limit.key and meter.limit.rate}
+    if by_key:
+        transaction.run("drop_key_meters", (now,))
+        with transaction.reading("key_meters"):
+            rows = map(checked, transaction.all("key_meters", (now,)))
+            found += filter(None, (key_meter_of(row, by_key) for row in rows))
+    return [meter.at(now) for meter in found]
+
+
 def set_limit(transaction: Transaction, limit: Limit) -> None:
-    known = [meter for meter in limits(transaction) if _scope(meter.limit) == _scope(limit)]
+    scope = Meter(limit).scope
+    known = next((one for one in limits(transaction) if one.scope == scope), Meter(limit))
     if limit.is_empty:
-        transaction.run("drop_limit", (write_text(limit.graph), limit.tenant))
+        transaction.run("drop_limit", (write_text(limit.graph), limit.tenant, limit.key))
     else:
-        meter = known[0] if known else Meter(limit)
-        transaction.run("put_limit", meter_row(msgspec.structs.replace(meter, limit=limit)))
+        transaction.run("put_limit", meter_row(msgspec.structs.replace(known, limit=limit)))
+    if limit.key:
+        values = f"{limit.key}=", f"{limit.key}>"
+        extended = limit.microseconds, write_text(limit.graph), limit.tenant, *values
+        transaction.run("extend_key_meters", extended)
 
 
-def _scope(limit: Limit) -> tuple[str, str]:
-    return limit.graph, limit.tenant
-
-
-def _running(transaction: Transaction) -> dict[tuple[str, str], int]:
+def _running(transaction: Transaction) -> dict[ClaimPlace, int]:
     rows = transaction.all("count_running", ())
-    return {(read_text(lane), tenant): count for lane, tenant, count in rows}
+    return {(read_text(lane), tenant, key): count for lane, tenant, key, count in rows}
 
 
 def claimed(transaction: Transaction, worker: str) -> list[ThreadRow]:

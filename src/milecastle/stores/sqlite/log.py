@@ -84,21 +84,21 @@ def glance(
         if row[0] is None:
             transaction.check_missing(row, key)
             return (None,)
-        thread = thread_of(checked(row[:21]), key)
-        head = transaction.newest_of(thread, row[21:37], row[37:53])
-        for result in (row[72:78], row[78:84]):
+        thread = thread_of(checked(row[:22]), key)
+        head = transaction.newest_of(thread, row[22:38], row[38:54])
+        for result in (row[73:79], row[79:85]):
             if result[0] is not None:
                 checked(result)
-        has_results = row[72] is not None and row[72] > thread.origin
+        has_results = row[73] is not None and row[73] > thread.origin
         if head is None:
             return (None,)
         if has_results or head[KIND] == ROLLUP or head[_BASE] != head[ROLL]:
             return None
         known = known_of(thread)
         if head[_ORIGIN] not in known.origins:
-            _, run_id, fingerprint = checked(row[53:57])
+            _, run_id, fingerprint = checked(row[54:58])
             known.note(head[_ORIGIN], (read_text(run_id), read_text(fingerprint)))
-        record = None if row[57] is None else run_of(checked(row[57:72]), thread)
+        record = None if row[58] is None else run_of(checked(row[58:73]), thread)
         entries = ThreadLog(transaction, thread, known).short_chain(head)
     except (*DAMAGE, Corrupted, sqlite3.OperationalError):
         return None  # a transaction says where the damage is

@@ -200,7 +200,7 @@ SELECT * FROM manifests;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.waiting_topics, t.messages, t.unread, t.sum,
+    t.waiting_topics, t.limit_key, t.messages, t.unread, t.sum,
     h.id, h.checkpoint, CASE WHEN h.parent IS NULL THEN hp.checkpoint ELSE h.parent END,
     h.step, h.source, h.nodes, h.next, h.origin, h.created_at, h.kind, h.base_seq, h.roll_seq,
     h.prior, h.route, h.note, h.sum,
@@ -228,10 +228,10 @@ SELECT
     NULL,
     b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
     b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank,
-    b.waiting_topics, b.messages, b.unread, b.sum,
+    b.waiting_topics, b.limit_key, b.messages, b.unread, b.sum,
     a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
     a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank,
-    a.waiting_topics, a.messages, a.unread, a.sum,
+    a.waiting_topics, a.limit_key, a.messages, a.unread, a.sum,
     (
         SELECT id FROM threads INDEXED BY threads_by_status
         WHERE tenant = ? AND thread = ? AND status IN (
@@ -243,7 +243,7 @@ SELECT
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'threads'), 0),
         coalesce((SELECT max(id) FROM threads), 0)
     ),
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT 1)
 LEFT JOIN threads AS b INDEXED BY threads_by_name
     ON (b.tenant, b.thread) = (
@@ -264,7 +264,7 @@ WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.waiting_topics, t.messages, t.unread, t.sum,
+    t.waiting_topics, t.limit_key, t.messages, t.unread, t.sum,
     h.id, h.checkpoint, CASE WHEN h.parent IS NULL THEN hp.checkpoint ELSE h.parent END,
     h.step, h.source, h.nodes, h.next, h.origin, h.created_at, h.kind, h.base_seq, h.roll_seq,
     h.prior, h.route, h.note, h.sum,
@@ -295,10 +295,10 @@ SELECT
     NULL,
     b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
     b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank,
-    b.waiting_topics, b.messages, b.unread, b.sum,
+    b.waiting_topics, b.limit_key, b.messages, b.unread, b.sum,
     a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
     a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank,
-    a.waiting_topics, a.messages, a.unread, a.sum,
+    a.waiting_topics, a.limit_key, a.messages, a.unread, a.sum,
     (
         SELECT id FROM threads INDEXED BY threads_by_status
         WHERE tenant = ? AND thread = ? AND status IN (
@@ -308,7 +308,7 @@ SELECT
     ),
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT 1)
 LEFT JOIN threads AS b INDEXED BY threads_by_name
     ON (b.tenant, b.thread) = (
@@ -327,19 +327,19 @@ WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 SELECT
     id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum,
+    waiting_topics, limit_key, messages, unread, sum,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM threads WHERE tenant = ? AND thread = ?
 UNION ALL
 SELECT
     NULL,
     b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
     b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank,
-    b.waiting_topics, b.messages, b.unread, b.sum,
+    b.waiting_topics, b.limit_key, b.messages, b.unread, b.sum,
     a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
     a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank,
-    a.waiting_topics, a.messages, a.unread, a.sum,
+    a.waiting_topics, a.limit_key, a.messages, a.unread, a.sum,
     (
         SELECT id FROM threads INDEXED BY threads_by_status
         WHERE tenant = ? AND thread = ? AND status IN (
@@ -363,20 +363,20 @@ WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 -- name: present_thread
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads WHERE tenant = ? AND thread = ?;
 
 -- name: thread_below
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads WHERE (tenant, thread) < (?, ?)
 ORDER BY tenant DESC, thread DESC LIMIT 1;
 
 -- name: thread_above
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads WHERE (tenant, thread) > (?, ?)
 ORDER BY tenant, thread LIMIT 1;
 
@@ -385,9 +385,9 @@ ORDER BY tenant, thread LIMIT 1;
 INSERT INTO threads (
     id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum, changed
+    waiting_topics, limit_key, messages, unread, sum, changed
 ) VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
     1 + coalesce((
         SELECT changed FROM threads
         WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
@@ -400,7 +400,7 @@ UPDATE threads
 SET
     first = ?, runs = ?, failures = ?, status = ?, started_at = ?, run_id = ?, graph = ?,
     ended_at = ?, wake_at = ?, questions = ?, lane = ?, due_at = ?, worker = ?, rank = ?,
-    waiting_topics = ?, messages = ?, unread = ?, sum = ?,
+    waiting_topics = ?, limit_key = ?, messages = ?, unread = ?, sum = ?,
     changed = CASE WHEN ? IS NULL THEN changed ELSE 1 + coalesce((
         SELECT changed FROM threads
         WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
@@ -417,7 +417,7 @@ DELETE FROM threads WHERE id = ?;
 -- name: threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads
 WHERE tenant = ? AND thread >= ? AND status IS NOT NULL
 ORDER BY thread LIMIT ?;
@@ -425,7 +425,7 @@ ORDER BY thread LIMIT ?;
 -- name: threads_of_status
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads
 WHERE tenant = ? AND status = ? AND status IS NOT NULL AND thread >= ?
 ORDER BY thread LIMIT ?;
@@ -435,7 +435,7 @@ ORDER BY thread LIMIT ?;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.waiting_topics, t.messages, t.unread, t.sum,
+    t.waiting_topics, t.limit_key, t.messages, t.unread, t.sum,
     g.sum
 FROM tags AS g CROSS JOIN threads AS t ON t.id = g.id
 WHERE g.tenant = ? AND g.tag = ? AND g.thread >= ?
@@ -471,7 +471,7 @@ DELETE FROM tags WHERE id = ?;
 -- name: recent_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum, changed
+    waiting_topics, limit_key, messages, unread, sum, changed
 FROM threads
 WHERE tenant = ? AND status IS NOT NULL AND (changed, thread) < (?, ?)
 ORDER BY changed DESC, thread DESC LIMIT ?;
@@ -479,7 +479,7 @@ ORDER BY changed DESC, thread DESC LIMIT ?;
 -- name: recent_threads_of_status
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum, changed
+    waiting_topics, limit_key, messages, unread, sum, changed
 FROM threads
 WHERE tenant = ? AND status = ? AND status IS NOT NULL AND (changed, thread) < (?, ?)
 ORDER BY changed DESC, thread DESC LIMIT ?;
@@ -487,7 +487,7 @@ ORDER BY changed DESC, thread DESC LIMIT ?;
 -- name: waking_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum, wake_at
+    waiting_topics, limit_key, messages, unread, sum, wake_at
 FROM threads
 WHERE tenant = ? AND wake_at IS NOT NULL AND wake_at <= ? AND (wake_at, thread) > (?, ?)
 ORDER BY wake_at, thread LIMIT ?;
@@ -496,7 +496,7 @@ ORDER BY wake_at, thread LIMIT ?;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.waiting_topics, t.messages, t.unread, t.sum,
+    t.waiting_topics, t.limit_key, t.messages, t.unread, t.sum,
     r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
     r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
     r.place, r.number
@@ -508,7 +508,7 @@ ORDER BY r.place DESC, r.thread DESC, r.number DESC LIMIT ?;
 SELECT
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.waiting_topics, t.messages, t.unread, t.sum,
+    t.waiting_topics, t.limit_key, t.messages, t.unread, t.sum,
     r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
     r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
     r.place, r.number
@@ -520,37 +520,32 @@ ORDER BY r.place DESC, r.thread DESC, r.number DESC LIMIT ?;
 -- Of one lane, those that are due, in the order in which they became so.
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads
 WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND due_at <= ?
 ORDER BY due_at, tenant, thread LIMIT ?;
 
--- name: next_tenant
--- Of one lane, the first group behind a tenant, and when its first thread is due.
-SELECT tenant, rank, due_at FROM threads
-WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND tenant > ?
-ORDER BY tenant, rank, due_at LIMIT 1;
-
 -- name: next_group
-SELECT tenant, rank, due_at FROM threads
-WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND (tenant, rank) > (?, ?)
-ORDER BY tenant, rank, due_at LIMIT 1;
+-- Of one lane, the first group behind another, and when its first thread is due.
+SELECT tenant, limit_key, rank, due_at FROM threads
+WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND (tenant, limit_key, rank) > (?, ?, ?)
+ORDER BY tenant, limit_key, rank, due_at LIMIT 1;
 
 -- name: count_in_group
 SELECT count(*) FROM (
     SELECT 1 FROM threads
-    WHERE lane = ? AND tenant = ? AND rank = ? AND worker = '' AND due_at IS NOT NULL
-        AND due_at <= ?
+    WHERE lane = ? AND tenant = ? AND limit_key = ? AND rank = ? AND worker = ''
+        AND due_at IS NOT NULL AND due_at <= ?
     LIMIT ?
 );
 
 -- name: due_in_group
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads
-WHERE lane = ? AND tenant = ? AND rank = ? AND worker = '' AND due_at IS NOT NULL
-    AND due_at <= ?
+WHERE lane = ? AND tenant = ? AND limit_key = ? AND rank = ? AND worker = ''
+    AND due_at IS NOT NULL AND due_at <= ?
 ORDER BY due_at, thread LIMIT ?;
 
 -- name: first_due
@@ -561,7 +556,7 @@ ORDER BY due_at LIMIT 1;
 -- name: claimed_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank,
-    waiting_topics, messages, unread, sum
+    waiting_topics, limit_key, messages, unread, sum
 FROM threads
 WHERE worker = ? AND worker <> ''
 ORDER BY tenant, thread;
@@ -601,7 +596,7 @@ SELECT id, topic, mark, sent_at, consumed, payload, sum FROM mailbox WHERE id = 
 SELECT m.id, m.topic, m.mark, m.sent_at, m.consumed, m.payload, m.sum,
     t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
     t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
-    t.waiting_topics, t.messages, t.unread, t.sum
+    t.waiting_topics, t.limit_key, t.messages, t.unread, t.sum
 FROM threads AS t JOIN mailbox AS m WHERE t.id = ? AND m.id = ?;
 
 -- name: message_with_mark
@@ -650,14 +645,28 @@ DELETE FROM mailbox WHERE id BETWEEN ? AND ? AND consumed < ?;
 DELETE FROM mailbox WHERE id BETWEEN ? AND ?;
 
 -- name: limits
-SELECT graph, tenant, concurrency, rate, period, paused, begun, used, sum
-FROM limits ORDER BY graph, tenant;
+SELECT graph, tenant, key, concurrency, rate, period, paused, begun, used, sum
+FROM limits ORDER BY graph, tenant, key;
 
 -- name: put_limit
-INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: drop_limit
-DELETE FROM limits WHERE graph = ? AND tenant = ?;
+DELETE FROM limits WHERE graph = ? AND tenant = ? AND key = ?;
+
+-- name: key_meters
+SELECT graph, tenant, limit_key, begun, used, sum FROM key_meters WHERE until > ?;
+
+-- name: put_key_meter
+INSERT OR REPLACE INTO key_meters VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: extend_key_meters
+-- After the period of a limit was changed.
+UPDATE key_meters SET until = begun + ?
+WHERE graph = ? AND tenant = ? AND limit_key >= ? AND limit_key < ?;
+
+-- name: drop_key_meters
+DELETE FROM key_meters WHERE until <= ?;
 
 -- name: bucket
 SELECT tenant, name, rate, period, burst, promised, granted, sum FROM buckets
@@ -692,7 +701,8 @@ WHERE granted_at IS NULL AND tenant IN (?, '') AND mark >= ? AND mark < ?
 ORDER BY ready_at, name;
 
 -- name: count_running
-SELECT lane, tenant, count(*) FROM threads WHERE worker <> '' GROUP BY lane, tenant;
+SELECT lane, tenant, limit_key, count(*) FROM threads WHERE worker <> ''
+GROUP BY lane, tenant, limit_key;
 
 -- name: put_worker
 INSERT OR REPLACE INTO workers (

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 from zlib import crc32
@@ -19,9 +20,10 @@ import msgspec
 
 from milecastle.model.checkpoint import Entry, Source, TaskResult
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo
 from milecastle.ports.claims import WorkerInfo
-from milecastle.ports.limits import Limit, Meter
+from milecastle.ports.limits import Limit, Meter, Scope
 from milecastle.ports.mailbox import StoredMessage
 
 Row = tuple[Any, ...]
@@ -336,7 +338,7 @@ def thread_values(thread: ThreadRow) -> Row:
     key, info = thread.key, thread.info
     known = thread.id, key.tenant, key.thread, thread.first, thread.runs, thread.failures
     if info is None:
-        return (*known, *(None,) * 12, thread.messages, thread.unread)
+        return (*known, *(None,) * 13, thread.messages, thread.unread)
     return (
         *known,
         info.status,
@@ -351,6 +353,7 @@ def thread_values(thread: ThreadRow) -> Row:
         info.worker,
         -info.priority,
         _write_json(info.waiting_topics) if info.waiting_topics else None,
+        info.limit_key or NO_KEY,
         thread.messages,
         thread.unread,
     )
@@ -390,6 +393,7 @@ def _info_of(
     worker: Any,
     rank: int,
     waiting_topics: Any,
+    limit_key: str,
 ) -> ThreadInfo:
     if status not in TRANSITIONS:
         raise Damaged
@@ -410,6 +414,7 @@ def _info_of(
         worker=worker,
         priority=-rank,
         waiting_topics=() if waiting_topics is None else _read_topics(waiting_topics),
+        limit_key="" if limit_key == NO_KEY else limit_key,
     )
 
 
@@ -446,6 +451,7 @@ def meter_row(meter: Meter) -> Row:
         (
             limit.graph,
             limit.tenant,
+            limit.key,
             limit.concurrency,
             limit.rate,
             limit.microseconds,
@@ -460,12 +466,26 @@ def meter_of(values: Row) -> Meter:
     limit = Limit(
         graph=read_text(values[0]),
         tenant=values[1],
-        concurrency=values[2],
-        rate=values[3],
-        period=values[4] / 1_000_000,
-        paused=bool(values[5]),
+        key=values[2],
+        concurrency=values[3],
+        rate=values[4],
+        period=values[5] / 1_000_000,
+        paused=bool(values[6]),
     )
-    return Meter(limit, *values[6:])
+    return Meter(limit, *values[7:])
+
+
+def key_meter_row(meter: Meter) -> Row:
+    limit = meter.limit
+    used = limit.graph, limit.tenant, meter.limit_key, meter.begun, meter.used
+    return *summed(used), meter.until
+
+
+def key_meter_of(values: Row, limits: Mapping[Scope, Limit]) -> Meter | None:
+    """``None`` if its limit was removed."""
+    graph, tenant, limit_key, begun, used = values
+    limit = limits.get(Scope(read_text(graph), tenant, limit_key).of_any)
+    return None if limit is None else Meter(limit, begun, used, limit_key)
 
 
 def worker_row(worker: WorkerInfo, now: int) -> Row:

@@ -42,7 +42,7 @@ from milecastle.support.printable import quoted
 T = TypeVar("T")
 
 _DAMAGED = "a row does not match its checksum"
-_THREAD_COLUMNS = 21
+_THREAD_COLUMNS = 22
 
 NO_LIMIT: Final = 2**62
 
@@ -140,13 +140,13 @@ class Transaction:
             row = self.cursor.execute(SQL["look"], values).fetchone()
             if row[0] is None:
                 self.check_missing(row, key)
-                return Lookup(None, number=row[44] + 1)
+                return Lookup(None, number=row[46] + 1)
             thread = thread_of(checked(row[:_THREAD_COLUMNS]), key)
-            origin = None if row[53] is None else checked(row[53:57])
+            origin = None if row[54] is None else checked(row[54:58])
         except _UNREADABLE as error:
             self.refuse(error, f"threads, thread '{key}'")
-        head = self.newest_of(thread, row[21:37], row[37:53])
-        found = Lookup(thread, head, origin, row[57])
+        head = self.newest_of(thread, row[22:38], row[38:54])
+        found = Lookup(thread, head, origin, row[58])
         if head is not None:
             found.seq, found.id = head[0] % SPAN, unpack_id(head[1])
         return found
@@ -175,10 +175,10 @@ class Transaction:
 
     def check_missing(self, row: Row, key: ThreadKey) -> None:
         """Verify the rows beside the place of a thread that was not found."""
-        for beside in (row[1:22], row[22:43]):
+        for beside in (row[1:23], row[23:45]):
             if beside[0] is not None:
                 checked(beside)
-        if row[43] is not None:
+        if row[45] is not None:
             raise self.damage("a row is missing", f"threads, thread '{key}'")
 
     def refuse(self, error: Exception, place: str) -> NoReturn:

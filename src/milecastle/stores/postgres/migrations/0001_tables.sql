@@ -50,7 +50,7 @@ ALTER TABLE {schema}.entries ALTER COLUMN payload SET STORAGE EXTERNAL;
 -- whether a writer told them; if not, they are those of a run record, and what a writer tells takes
 -- their place.
 -- lane, due_at, worker: which workers may run the thread, from when on, and which one has it. rank:
--- the negated priority.
+-- the negated priority. limit_key: '~' if there is none, so that these come last.
 -- runs: the greatest number of a run. inputs: how many waiting inputs are not consumed.
 -- waiting_topics: [[topic, number], ...]. last_message: the last number assigned. unread: at most
 -- this many messages are unread; it is counted again only when it reaches the limit, so a step that
@@ -81,6 +81,7 @@ CREATE TABLE {schema}.threads (
     graph text COLLATE "C",
     lane text COLLATE "C" NOT NULL DEFAULT '',
     worker text COLLATE "C" NOT NULL DEFAULT '',
+    limit_key text COLLATE "C" NOT NULL DEFAULT '~',
     waiting_topics jsonb,
     PRIMARY KEY (tenant, thread)
 );
@@ -94,7 +95,7 @@ CREATE INDEX threads_by_wake ON {schema}.threads (tenant, wake_at, thread)
     WHERE wake_at IS NOT NULL;
 CREATE INDEX threads_by_due ON {schema}.threads (lane, due_at)
     WHERE worker = '' AND due_at IS NOT NULL;
-CREATE INDEX threads_by_tenant ON {schema}.threads (lane, tenant, rank, due_at)
+CREATE INDEX threads_by_tenant ON {schema}.threads (lane, tenant, limit_key, rank, due_at)
     WHERE worker = '' AND due_at IS NOT NULL;
 CREATE INDEX threads_by_worker ON {schema}.threads (worker, tenant, thread)
     WHERE worker <> '';
@@ -228,7 +229,7 @@ CREATE TABLE {schema}.workers (
 ) WITH (fillfactor = 50);
 
 -- What claims must not exceed. Empty: every graph, every tenant. period, begun: microseconds; begun
--- and used are those of the rate.
+-- and used are those of the rate. With a key (its name), they hold for each of its values.
 CREATE TABLE {schema}.limits (
     period bigint NOT NULL,
     begun bigint NOT NULL DEFAULT 0,
@@ -238,8 +239,21 @@ CREATE TABLE {schema}.limits (
     paused boolean NOT NULL,
     graph text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL,
-    PRIMARY KEY (graph, tenant)
+    key text COLLATE "C" NOT NULL DEFAULT '',
+    PRIMARY KEY (graph, tenant, key)
 ) WITH (fillfactor = 50);
+
+-- What is used of rates by key, one row for each value, until its period is over.
+CREATE TABLE {schema}.key_meters (
+    begun bigint NOT NULL,
+    until bigint NOT NULL,
+    used integer NOT NULL,
+    graph text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    limit_key text COLLATE "C" NOT NULL,
+    PRIMARY KEY (graph, tenant, limit_key)
+);
+CREATE INDEX key_meters_by_end ON {schema}.key_meters (until);
 
 -- How much of a resource runs may use: rate units in a period, burst at once. Of a tenant, or of all
 -- if that is empty. promised, granted: until when either fills the bucket. Times are in

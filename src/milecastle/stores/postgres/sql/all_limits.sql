@@ -1,1 +1,1 @@
-SELECT graph, tenant, concurrency, rate, period, paused, begun, used FROM {schema}.limits
+SELECT graph, tenant, key, concurrency, rate, period, paused, begun, used FROM {schema}.limits

@@ -40,7 +40,7 @@ WITH last AS (
         ),
         run_id = NULL, status = NULL, graph = NULL, started_at = NULL, ended_at = NULL,
         wake_at = NULL, questions = 0, lane = '', due_at = NULL, worker = '', rank = 0,
-        inputs = 0, waiting_topics = NULL, last_message = 0, unread = 0
+        inputs = 0, waiting_topics = NULL, limit_key = '~', last_message = 0, unread = 0
     FROM allowed
     WHERE known.tenant = %(tenant)s AND known.thread = %(thread)s
     RETURNING fence

@@ -11,5 +11,5 @@ FROM unnest(
 ) AS charged (graph, tenant, begun, count), (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 ) AS present
-WHERE known.graph = charged.graph AND known.tenant = charged.tenant
+WHERE known.graph = charged.graph AND known.tenant = charged.tenant AND known.key = ''
 RETURNING 1

@@ -14,6 +14,6 @@ WITH present AS (
 )
 SELECT
     tenant, thread, status, run_id, graph, started_at, ended_at, wake_at, questions, lane,
-    due_at, worker, rank, waiting_topics
+    due_at, worker, rank, waiting_topics, limit_key
 FROM taken
 ORDER BY due_at, tenant, thread

@@ -28,7 +28,7 @@ WITH given_line AS (
     SELECT * FROM jsonb_to_recordset($35) AS line (
         batch bigint, told boolean, runs bigint, run_id text, status text, graph text,
         started_at bigint, ended_at bigint, wake_at bigint, questions integer, lane text,
-        due_at bigint, worker text, rank integer, waiting_topics jsonb, unless text
+        due_at bigint, worker text, rank integer, waiting_topics jsonb, unless text, limit_key text
     )
 ){messages}, head AS (
     SELECT
@@ -66,7 +66,7 @@ WITH given_line AS (
 ), gate AS (
     INSERT INTO {schema}.threads AS known (
         tenant, thread, fence, runs, told, run_id, status, graph, started_at, ended_at, wake_at,
-        questions, lane, due_at, worker, rank, waiting_topics, inputs{shard_column}
+        questions, lane, due_at, worker, rank, waiting_topics, limit_key, inputs{shard_column}
     )
     SELECT
         head.tenant, head.thread, head.seq + head.count, coalesce(line.runs, 0),
@@ -78,7 +78,7 @@ WITH given_line AS (
             ELSE line.due_at
         END,
         coalesce(line.worker, ''), coalesce(line.rank, 0), line.waiting_topics,
-        {spent}{shard_value}
+        coalesce(line.limit_key, '~'), {spent}{shard_value}
     FROM head LEFT JOIN given_line AS line ON line.batch = head.number
     ORDER BY head.number
     ON CONFLICT (tenant, thread) DO UPDATE SET
@@ -87,17 +87,18 @@ WITH given_line AS (
         inputs = greatest(0, known.inputs - excluded.inputs),
         (
             told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane, due_at,
-            worker, rank, waiting_topics, changed
+            worker, rank, waiting_topics, limit_key, changed
         ) = (
             SELECT
                 told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane,
-                due_at, worker, rank, waiting_topics, changed
+                due_at, worker, rank, waiting_topics, limit_key, changed
             FROM (
                 VALUES
                 (
                     known.told, known.run_id, known.status, known.graph, known.started_at,
                     known.ended_at, known.wake_at, known.questions, known.lane, known.due_at,
-                    known.worker, known.rank, known.waiting_topics, known.changed, 1
+                    known.worker, known.rank, known.waiting_topics, known.limit_key,
+                    known.changed, 1
                 ),
                 (
                     excluded.told, excluded.run_id, excluded.status, excluded.graph,
@@ -113,12 +114,13 @@ WITH given_line AS (
                         THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
                         ELSE excluded.wake_at
                     END,
-                    excluded.worker, excluded.rank, excluded.waiting_topics, excluded.changed,
+                    excluded.worker, excluded.rank, excluded.waiting_topics, excluded.limit_key,
+                    excluded.changed,
                     CASE WHEN excluded.told OR known.run_id IS NULL THEN 0 ELSE 2 END
                 )
             ) AS either (
                 told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane,
-                due_at, worker, rank, waiting_topics, changed, place
+                due_at, worker, rank, waiting_topics, limit_key, changed, place
             )
             ORDER BY place
             LIMIT 1

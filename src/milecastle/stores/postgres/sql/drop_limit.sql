@@ -1,1 +1,3 @@
-DELETE FROM {schema}.limits WHERE graph = %(graph)s AND tenant = %(tenant)s RETURNING 1
+DELETE FROM {schema}.limits
+WHERE graph = %(graph)s AND tenant = %(tenant)s AND key = %(key)s
+RETURNING 1

@@ -1,3 +1,3 @@
-SELECT graph, tenant, concurrency, rate, period, paused
+SELECT graph, tenant, key, concurrency, rate, period, paused
 FROM {schema}.limits
-ORDER BY graph, tenant
+ORDER BY graph, tenant, key

@@ -24,6 +24,6 @@ SELECT
 FROM pg_class AS known
 WHERE known.relnamespace = to_regnamespace(quote_ident(%(name)s))
     AND known.relkind IN ('r', 'p') AND known.relname NOT IN (
-        'format', 'workers', 'limits', 'membership', 'placements'
+        'format', 'workers', 'limits', 'key_meters', 'membership', 'placements'
     )
 ORDER BY known.relname

@@ -1,9 +1,15 @@
-INSERT INTO {schema}.limits (graph, tenant, concurrency, rate, period, paused)
-VALUES (
-    %(graph)s, %(tenant)s, %(concurrency)s::integer, %(rate)s::integer, %(period)s::bigint,
-    %(paused)s
+WITH extended AS (
+    UPDATE {schema}.key_meters
+    SET until = begun + %(period)s::bigint
+    WHERE graph = %(graph)s AND tenant = %(tenant)s
+        AND limit_key >= %(key)s::text || '=' AND limit_key < %(key)s::text || '>'
 )
-ON CONFLICT (graph, tenant) DO UPDATE SET
+INSERT INTO {schema}.limits (graph, tenant, key, concurrency, rate, period, paused)
+VALUES (
+    %(graph)s, %(tenant)s, %(key)s, %(concurrency)s::integer, %(rate)s::integer,
+    %(period)s::bigint, %(paused)s
+)
+ON CONFLICT (graph, tenant, key) DO UPDATE SET
     concurrency = excluded.concurrency,
     rate = excluded.rate,
     period = excluded.period,

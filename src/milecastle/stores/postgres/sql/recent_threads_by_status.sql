@@ -1,6 +1,6 @@
 SELECT
     thread, status, run_id, graph, started_at, ended_at, wake_at, questions, lane, due_at, worker,
-    rank, waiting_topics, changed
+    rank, waiting_topics, limit_key, changed
 FROM {schema}.threads
 WHERE tenant = %(tenant)s AND run_id IS NOT NULL AND status = %(status)s AND {here}
     AND (changed, thread) < (%(changed)s::bigint, %(thread)s)

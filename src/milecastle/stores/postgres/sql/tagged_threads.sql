@@ -2,11 +2,11 @@
 SELECT
     line.thread, line.status, line.run_id, line.graph, line.started_at, line.ended_at,
     line.wake_at, line.questions, line.lane, line.due_at, line.worker, line.rank,
-    line.waiting_topics
+    line.waiting_topics, line.limit_key
 FROM {schema}.tags AS tag, LATERAL (
     SELECT
         thread, status, run_id, graph, started_at, ended_at, wake_at, questions, lane, due_at,
-        worker, rank, waiting_topics
+        worker, rank, waiting_topics, limit_key
     FROM {schema}.threads AS known
     WHERE known.tenant = tag.tenant AND known.thread = tag.thread AND known.run_id IS NOT NULL
         AND {here}

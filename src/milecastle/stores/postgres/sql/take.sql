@@ -5,11 +5,13 @@
 locked AS MATERIALIZED (
     SELECT found.place, found.shard
     FROM unnest(
-        %(lanes)s::text[], %(tenants)s::text[], %(ranks)s::integer[], %(counts)s::bigint[]
-    ) AS asked (lane, tenant, rank, count), LATERAL (
+        %(lanes)s::text[], %(tenants)s::text[], %(limit_keys)s::text[], %(ranks)s::integer[],
+        %(counts)s::bigint[]
+    ) AS asked (lane, tenant, limit_key, rank, count), LATERAL (
         SELECT ctid AS place, shard
         FROM {schema}.threads
-        WHERE lane = asked.lane AND tenant = asked.tenant AND rank = asked.rank
+        WHERE lane = asked.lane AND tenant = asked.tenant AND limit_key = asked.limit_key
+            AND rank = asked.rank
             AND worker = '' AND due_at IS NOT NULL AND due_at <= (SELECT now FROM present)
             AND {here}
             AND (%(until)s::bigint IS NULL OR (SELECT now FROM present) <= %(until)s::bigint)

@@ -12,7 +12,8 @@
 -- head of its log. run_id, graph, started_at, ended_at: those of the run that wrote the head. All are
 -- NULL while the thread has no run.
 -- lane, due_at, worker: which workers may run it, from when on, and which one has it. rank: the
--- negated priority. waiting_topics: JSON [[topic, number], ...].
+-- negated priority. waiting_topics: JSON [[topic, number], ...]. limit_key: '~' if there is none, so
+-- that these come last.
 -- messages: the last number of a message. unread: how many are not consumed.
 -- changed: grows with each commit that writes the thread's row.
 CREATE TABLE threads (
@@ -34,6 +35,7 @@ CREATE TABLE threads (
     worker TEXT,
     rank INTEGER,
     waiting_topics TEXT,
+    limit_key TEXT,
     messages INTEGER NOT NULL DEFAULT 0,
     unread INTEGER NOT NULL DEFAULT 0,
     sum INTEGER NOT NULL,
@@ -47,7 +49,7 @@ CREATE INDEX threads_by_status_and_change ON threads (tenant, status, changed, t
 CREATE INDEX threads_by_wake ON threads (tenant, wake_at, thread) WHERE wake_at IS NOT NULL;
 CREATE INDEX threads_by_due ON threads (lane, due_at, tenant, thread)
     WHERE worker = '' AND due_at IS NOT NULL;
-CREATE INDEX threads_by_tenant ON threads (lane, tenant, rank, due_at, thread)
+CREATE INDEX threads_by_tenant ON threads (lane, tenant, limit_key, rank, due_at, thread)
     WHERE worker = '' AND due_at IS NOT NULL;
 CREATE INDEX threads_by_worker ON threads (worker, tenant, thread) WHERE worker <> '';
 
@@ -230,10 +232,11 @@ CREATE TABLE workers (
 ) WITHOUT ROWID;
 
 -- What claims must not exceed. Empty: every graph, every tenant. period, begun: microseconds; begun
--- and used are those of the rate.
+-- and used are those of the rate. With a key (its name), they hold for each of its values.
 CREATE TABLE limits (
     graph TEXT NOT NULL,
     tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
     concurrency INTEGER,
     rate INTEGER,
     period INTEGER NOT NULL,
@@ -241,8 +244,21 @@ CREATE TABLE limits (
     begun INTEGER NOT NULL,
     used INTEGER NOT NULL,
     sum INTEGER NOT NULL,
-    PRIMARY KEY (graph, tenant)
+    PRIMARY KEY (graph, tenant, key)
 ) WITHOUT ROWID;
+
+-- What is used of rates by key, one row for each value, until its period is over.
+CREATE TABLE key_meters (
+    graph TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    limit_key TEXT NOT NULL,
+    begun INTEGER NOT NULL,
+    used INTEGER NOT NULL,
+    sum INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (graph, tenant, limit_key)
+) WITHOUT ROWID;
+CREATE INDEX key_meters_by_end ON key_meters (until);
 
 -- How much of a resource runs may use: rate units in a period, burst at once. Of a tenant, or of all if
 -- that is empty. promised, granted: until when either fills the bucket. Times are in microseconds.
