@@ -114,6 +114,7 @@ proof-fleet:
     MILECASTLE_FLEET_ROUNDS=200 MILECASTLE_FLEET_RUNS=2000 {{ long }} tests/process/test_fleet_chaos.py tests/process/test_fleet_pgbouncer.py
     MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
     MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
+    {{ long }} tests/process/test_key_kills.py -m slow
 
 # readers of events reconnect while servers are killed; slow clients; requests made from the OpenAPI document
 proof-server:

@@ -7,6 +7,8 @@ The ratios of speed are in ``fleet_speed``. Beside them:
 - ``fair_at_limits_s``: the same behind 1,000 tenants at their limit, with 20 due runs each.
 - ``claim_growth``: a claim of 100 threads beside 1,000,000 that sleep and 100,000 that are queued,
   in 1,000 tenants, to the same claim with nothing else in the index. Best of several, alternating.
+- ``claim_with_full_key``: a claim of 100 threads behind 50,000 due ones of a full limit key,
+  to the same claim under the same limit with nothing else in the index.
 - ``idle_cpu``: the share of a core that a worker takes which has nothing to do, beside 1,000,000
   that sleep. The server's share is not in it.
 """
@@ -59,9 +61,10 @@ class Scale(msgspec.Struct, frozen=True):
     tenants: int = 1000
     rounds: int = 40
     idle: float = 20.0
+    blocked: int = 50_000
 
 
-QUICK = Scale(2000, 50_000, 20_000, 200, 10, 3.0)
+QUICK = Scale(2000, 50_000, 20_000, 200, 10, 3.0, 20_000)
 
 
 class Nothing(TypedDict):
@@ -71,7 +74,8 @@ class Nothing(TypedDict):
 def measure(*, quick: bool = False) -> Report:
     """Measure on a private server; no figures where there is no PostgreSQL."""
     scale = QUICK if quick else Scale()
-    names = (*NAMES, "fair_s", "fair_at_limits_s", "claim_growth", "idle_cpu")
+    own = ("fair_s", "fair_at_limits_s", "claim_growth", "claim_with_full_key", "idle_cpu")
+    names = (*NAMES, *own)
     found: dict[str, float | None] = dict.fromkeys(names)
     with postgres_server(shared_buffers=_BUFFERS) as cluster:
         if cluster is not None:
@@ -79,6 +83,7 @@ def measure(*, quick: bool = False) -> Report:
             found["fair_s"] = round(fairness(cluster, scale), 3)
             found["fair_at_limits_s"] = round(fairness_at_limits(cluster, scale), 3)
             found |= growth(cluster, scale)
+            found["claim_with_full_key"] = round(full_key(cluster, scale), 3)
     rows = [("figure", "")]
     rows += [(name, "-" if value is None else f"{value:.3f}") for name, value in found.items()]
     return Report(figures=found, table=columns(rows))
@@ -160,6 +165,31 @@ def growth(cluster: Cluster, scale: Scale) -> dict[str, float]:
         "claim_growth": round(best["beside"] / best["alone"], 3),
         "idle_cpu": round(idle, 4),
     }
+
+
+def full_key(cluster: Cluster, scale: Scale) -> float:
+    """What a claim costs behind many due threads of a limit key at its limit."""
+    with fresh_schema(cluster) as full, fresh_schema(cluster) as empty:
+        stores = {name: PostgresStore(cluster.url_of(name)) for name in (full, empty)}
+        for store in stores.values():
+            store.set_limit(Limit(key="customer", concurrency=1))
+        scale = msgspec.structs.replace(scale, tenants=1)
+        _fill(cluster, full, scale, "blocked ", scale.blocked, "number")
+        cluster.execute(f"UPDATE {full}.threads SET limit_key = 'customer=c7'".encode())
+        cluster.execute(f"VACUUM ANALYZE {full}.threads".encode())
+        if len(stores[full].claim("other", [_lane()], limit=BATCH)) != 1:
+            raise AssertionError("the key is not at its limit")
+
+        def claim(schema: str) -> float:
+            cluster.execute(f"DELETE FROM {schema}.threads WHERE limit_key = '~'".encode())
+            _fill(cluster, schema, scale, "queued ", BATCH, "100000 + number")
+            return _claim(stores[schema])
+
+        peers = [Peer("full", lambda: claim(full), 1), Peer("empty", lambda: claim(empty), 1)]
+        best = best_of(scale.rounds, peers)
+        for store in stores.values():
+            store.close()
+    return best["full"] / best["empty"]
 
 
 def _fill(cluster: Cluster, schema: str, scale: Scale, name: str, count: int, due: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from inspect import signature
@@ -42,13 +42,21 @@ class Input:
     """An operation: the thread that it is for, and what it does."""
 
     def __init__(
-        self, name: str, key: ThreadKey, todo: list[str], *, keyed: bool, configured: bool = False
+        self,
+        name: str,
+        key: ThreadKey,
+        todo: list[str],
+        *,
+        keyed: bool,
+        configured: bool = False,
+        keys: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.key = key
         self.todo = todo
         self.keyed = keyed
         self.config = Settings(name) if configured else None
+        self.keys = keys
 
 
 class Plan:
@@ -74,6 +82,7 @@ def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
             if_busy=cast("IfBusy", mode.rpartition(" ")[2]),
             delay=delay,
             priority=priority,
+            keys=op.keys,
             config=op.config,
             **more,
         )
@@ -199,7 +208,8 @@ def limit(new: Limit) -> Plan:
 
 
 def _brief(new: Limit) -> str:
-    return f"{new.graph or 'every'} {new.concurrency} {new.rate} {'paused' if new.paused else ''}"
+    kind = new.key or ("paused" if new.paused else "")
+    return f"{new.graph or 'every'} {new.concurrency} {new.rate} {kind}"
 
 
 def perform(history: History, plan: Plan, app: App[State]) -> Any:

@@ -3,6 +3,8 @@
 Tenants, graphs, limits, the size of claims and what ends in between are random. A *group* is a
 tenant's threads of one graph. It is *open* if no limit covers it. Every open group always has
 something due, so each must get its share, and its first thread soon, whatever limits others have.
+Threads may have limit keys: those of an open group share what it gets, and each key of a tenant
+with a limit by key is served in the end, however many others are at that limit.
 """
 
 from __future__ import annotations
@@ -49,6 +51,15 @@ class Claiming:
                 Limit(tenant=tenants[0], rate=3, period=3600.0),
             )
             self.limits.append(random.choice(kinds))
+        most = 25 if len(tenants) < 3 and not full else 5
+        self.customers = random.choice((0, 0, 1, 3, most))
+        if self.customers and tenants:
+            by_key = (
+                Limit(tenant=tenants[-1], key="customer", concurrency=1),
+                Limit(tenant=tenants[-1], key="customer", rate=2, period=3600.0),
+                Limit(graph="another", key="customer", concurrency=1),
+            )
+            self.limits.append(random.choice(by_key))
         self.apps: dict[str, App[State]] = {name: app_of(name, stores[0]) for name in graphs}
         self.lanes = [app.runner.lane for app in self.apps.values()]
         self.groups = [(graph, tenant) for graph in graphs for tenant in [*tenants, *full]]
@@ -57,7 +68,9 @@ class Claiming:
         ]
         self.got: Counter[Group] = Counter()
         self.first: dict[Group, int] = {}
+        self.got_by_key: Counter[tuple[str, str, str]] = Counter()
         self.running: deque[tuple[str, str, ThreadKey]] = deque()
+        self.customer: dict[ThreadKey, str] = {}
         self.priorities: dict[tuple[str, ThreadKey], int] = {}
 
     def run(self) -> list[str]:
@@ -66,14 +79,17 @@ class Claiming:
         for limit in self.limits:
             self.stores[0].set_limit(limit)
         for graph, app in self.apps.items():
-            for number in range(depth):
-                priority = self.random.choice((0, 0, 7))
+            for number in range(depth * max(1, self.customers)):
+                priority = 0 if self.customers else self.random.choice((0, 0, 7))
+                customer = f"customer=c{number % self.customers}" if self.customers else ""
+                keys = {"customer": customer.partition("=")[2]} if customer else None
                 inputs: Any = {
                     ThreadKey(tenant, f"{graph}{number}"): input_of("x", [])
                     for group, tenant in self.groups
                     if group == graph
                 }
-                app.submit_many(inputs, priority=priority)
+                app.submit_many(inputs, priority=priority, keys=keys)
+                self.customer |= dict.fromkeys(inputs, customer)
                 self.priorities |= {(graph, key): priority for key in inputs}
         workers = [f"worker{number}" for number in range(len(self.stores))]
         for worker, store in zip(workers, self.stores, strict=True):
@@ -92,15 +108,25 @@ class Claiming:
         for line in found:
             group = (graph_of(line.lane), line.key.tenant)
             self.got[group] += 1
+            self.got_by_key[*group, line.limit_key] += 1
             self.first.setdefault(group, turn)
             self.running.append((worker, graph_of(line.lane), line.key))
         self._check_priorities([(graph_of(line.lane), line.key) for line in found])
         for limit in self.limits:
-            covered = [each for each in self.running if _covers(limit, (each[1], each[2].tenant))]
-            if limit.concurrency is not None and len(covered) > limit.concurrency:
-                self.wrong.append(f"a limit was exceeded: {len(covered)} run under {limit}")
+            covered = Counter(
+                self.customer[key] if limit.key else ""
+                for _, graph, key in self.running
+                if _covers(limit, (graph, key.tenant))
+            )
+            most = max(covered.values(), default=0)
+            if limit.concurrency is not None and most > limit.concurrency:
+                self.wrong.append(f"a limit was exceeded: {most} run under {limit}")
             if limit.rate is not None:
-                count = sum(each for group, each in self.got.items() if _covers(limit, group))
+                started = Counter[str]()
+                for (graph, tenant, key), got in self.got_by_key.items():
+                    if _covers(limit, (graph, tenant)):
+                        started[key if limit.key else ""] += got
+                count = max(started.values(), default=0)
                 if count > limit.rate:
                     self.wrong.append(f"a rate was exceeded: {count} of {limit}")
         self._end_some()
@@ -152,7 +178,22 @@ class Claiming:
                     f"fairness: {group} got {self.got[group]} of {taken} over {CLAIMS} claims of "
                     f"{self.size}; {open_groups} groups share them ({len(self.limits)} limits)"
                 )
+        self._judge_keys()
         return self.wrong
+
+    def _judge_keys(self) -> None:
+        for graph, tenant in self.groups if self.customers else ():
+            got = {
+                number: self.got_by_key[graph, tenant, f"customer=c{number}"]
+                for number in range(self.customers)
+            }
+            total = sum(got.values())
+            if (graph, tenant) in self.open and min(got.values()) < total // self.customers // 2:
+                self.wrong.append(f"fairness: the keys of {(graph, tenant)} got {got}")
+            turns = total // self.customers
+            is_by_key = any(each.key and each.tenant == tenant for each in self.limits)
+            if is_by_key and turns > 1 and not all(got.values()):
+                self.wrong.append(f"progress: a key of {(graph, tenant)} starves: {got}")
 
 
 def _covers(limit: Limit, group: Group) -> bool:

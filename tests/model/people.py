@@ -54,7 +54,7 @@ class People:
         self._count = 0
         self.pace, self.hurry, self.keyed = 1.2, 0.0, 0.7
         self.todos: dict[str, list[str]] = {}
-        self.limits: dict[tuple[str, str], Limit] = {}
+        self.limits: dict[tuple[str, str, str], Limit] = {}
 
         def often(*values: int) -> int:
             return random.choice(values)
@@ -127,7 +127,9 @@ class People:
         """A new input."""
         random = self.random
         keyed, configured = random.random() < self.keyed, random.random() < 0.3
-        op = Input(self.name(), key, [], keyed=keyed, configured=configured)
+        # one that is also invoked may be busy without a limit key, which its inputs then have not
+        keys = None if key in self.invokes else {"customer": f"c{sum(key.thread.encode()) % 2}"}
+        op = Input(self.name(), key, [], keyed=keyed, configured=configured, keys=keys)
         op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
         self.inputs[key].append(op)
         if "linger" in self.acts:
@@ -195,14 +197,15 @@ class People:
         random = self.random
         graph = random.choice(("", *GRAPHS))
         tenant = random.choice(("", *self.tenants))
-        kind = random.choice(("concurrency", "rate", "paused", "none"))
+        kind = random.choice(("concurrency", "key", "rate", "paused", "none"))
         new = {
             "concurrency": Limit(graph=graph, tenant=tenant, concurrency=random.randint(1, 2)),
+            "key": Limit(graph=graph, tenant=tenant, key="customer", concurrency=1),
             "rate": Limit(graph=graph, tenant=tenant, rate=random.randint(1, 3), period=2.0),
             "paused": Limit(graph=graph, tenant=tenant, paused=True),
             "none": Limit(graph=graph, tenant=tenant),
         }[kind]
-        self.limits[graph, tenant] = new
+        self.limits[graph, tenant, new.key] = new
         return callers.limit(new)
 
     def _care(self, key: ThreadKey) -> Plan:

@@ -22,9 +22,10 @@ from milecastle.engine.emissions import emission_offset
 from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import name_of
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import waiting_inputs
-from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, graph_of
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
@@ -83,15 +84,15 @@ class Watched:
         self._wrong = history.wrong
         self._now = now
         self._read_emitted = read_emitted
-        self._claims: list[tuple[int, str, str]] = []
-        self._set: dict[tuple[str, str], int] = {}
+        self._claims: list[tuple[int, ClaimPlace]] = []
+        self._set: dict[Scope, int] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def set_limit(self, limit: Limit) -> None:
         """A rate holds from now on."""
-        self._set[limit.graph, limit.tenant] = self._now()
+        self._set[Meter(limit).scope] = self._now()
         self._store.set_limit(limit)
 
     def commit(self, batch: Batch) -> None:
@@ -111,7 +112,7 @@ class Watched:
         if limits:
             after = self._running()
             now = self._now()
-            self._claims += [(now, graph_of(one.lane), one.key.tenant) for one in found]
+            self._claims += [(now, _place(one)) for one in found]
             for limit in limits:
                 self._check(limit, _within(limit, before), _within(limit, after), now)
         return found
@@ -120,29 +121,35 @@ class Watched:
     def buckets(self) -> NotedBuckets:
         return NotedBuckets(self._store.buckets, self._store.now, self._history.note)
 
-    def _running(self) -> list[tuple[str, str]]:
-        return [
-            (graph_of(depth.lane), depth.tenant)
-            for depth in self._store.depths()
-            for _ in range(depth.running)
-        ]
+    def _running(self) -> list[ClaimPlace]:
+        held = [key for worker in self._store.workers() for key in self._store.claimed(worker.id)]
+        return [_place(line) for line in map(self._store.thread, held) if line is not None]
 
     def _check(self, limit: Limit, before: int, after: int, now: int) -> None:
-        if after == before:
+        if after <= before:
             return
         if limit.paused or (limit.concurrency is not None and after > limit.concurrency):
             self._wrong.append(f"a limit was exceeded: {after} run under {limit}")
         if limit.rate is not None:
-            since = max(now - limit.microseconds, self._set[limit.graph, limit.tenant])
-            lately = [claim[1:] for claim in self._claims if claim[0] > since]
+            since = max(now - limit.microseconds, self._set[Meter(limit).scope])
+            lately = [place for time, place in self._claims if time > since]
             if _within(limit, lately) > 2 * limit.rate:
                 self._wrong.append(f"a rate was exceeded: {limit}")
 
 
-def _within(limit: Limit, running: Sequence[tuple[str, str]]) -> int:
-    return sum(
-        limit.graph in ("", graph) and limit.tenant in ("", tenant) for graph, tenant in running
+def _place(line: ThreadInfo) -> ClaimPlace:
+    return line.lane, line.key.tenant, line.limit_key
+
+
+def _within(limit: Limit, running: Sequence[ClaimPlace]) -> int:
+    """How many a limit covers; by key, of the value with most."""
+    keys = Counter(
+        limit_key if limit.key else ""
+        for lane, tenant, limit_key in running
+        if limit.graph in ("", graph_of(lane)) and limit.tenant in ("", tenant)
+        if limit.key in ("", name_of(limit_key))
     )
+    return max(keys.values(), default=0)
 
 
 class _Ledger:
@@ -439,9 +446,11 @@ class ModelCourse(Course):
         limits, depths = self.claims.limits(), self.claims.depths()
         if any(limit.rate is not None for limit in limits):
             return False
-        running = {(depth.lane, depth.tenant): depth.running for depth in depths}
+        if any(limit.key for limit in limits):
+            return False  # depths say nothing of keys; what starves is stuck at the end
+        running = {(depth.lane, depth.tenant, ""): depth.running for depth in depths}
         rooms = Rooms([Meter(limit) for limit in limits], running)
-        return any(depth.due and rooms.is_open(depth.lane, depth.tenant) for depth in depths)
+        return any(depth.due and rooms.is_open((depth.lane, depth.tenant, "")) for depth in depths)
 
     def _has_room(self, process: Any) -> bool:
         """Whether a worker should claim: nothing has happened to it for a while."""
@@ -460,8 +469,8 @@ class ModelCourse(Course):
         """
         self.calm_down()
         people = self.people
-        for graph, tenant in list(people.limits):  # a call that took one back may have been lost
-            self.make(callers.limit(Limit(graph=graph, tenant=tenant)))
+        for graph, tenant, name in list(people.limits):  # a call that took one back may be lost
+            self.make(callers.limit(Limit(graph=graph, tenant=tenant, key=name)))
         if self._settle():
             for key in people.threads:
                 self._ask_again(key)

@@ -22,8 +22,9 @@ from milecastle.engine.emissions import Emissions
 from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
 from milecastle.model.keys import ThreadKey
+from milecastle.model.limit_key import NO_KEY
 from milecastle.ports.buckets import Turn
-from milecastle.ports.limits import Rooms
+from milecastle.ports.limits import ClaimPlace, Rooms
 from milecastle.ports.mailbox import INPUTS, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
@@ -187,11 +188,19 @@ def test_a_store_that_forgets_recorded_calls_is_found(monkeypatch: pytest.Monkey
 
 
 def test_claims_that_do_not_look_at_limits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_open(self: Rooms, lane: str, tenant: str) -> bool:
+    def is_open(self: Rooms, place: ClaimPlace) -> bool:
         return True
 
     monkeypatch.setattr(Rooms, "is_open", is_open)
     found("a limit was exceeded")
+
+
+def test_claims_that_count_no_keys_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def covering(honest: Any, place: ClaimPlace) -> Any:
+        return honest((*place[:2], NO_KEY))
+
+    changed(monkeypatch, "_covering", covering, Rooms)
+    found("under Limit(graph='', tenant='', key='customer'")
 
 
 def test_a_fleet_without_a_reconciler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,12 @@ from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
 from milecastle.fleet import claimer, heartbeat, segments, worker
 from milecastle.fleet.schedules import ScheduleRun, Schedules
+from milecastle.model.limit_key import NO_KEY
 from milecastle.model.message import Message
 from milecastle.model.notices import Notice, event_of
 from milecastle.model.run import ThreadInfo
 from milecastle.model.task import RunTask
+from milecastle.ports.limits import ClaimPlace, Rooms
 from milecastle.records import Handle
 
 
@@ -220,6 +222,20 @@ def notifies_after_the_commit() -> None:
     setattr(segments.Segments, "_ended", ended)  # noqa: B010 - a method is not assigned
 
 
+def counts_no_keys() -> None:
+    """Claims look at limits of graphs and tenants alone."""
+    honest: Any = Rooms._covering  # pyright: ignore[reportPrivateUsage]
+
+    def covering(self: Rooms, place: ClaimPlace) -> Any:
+        return honest(self, (*place[:2], NO_KEY))
+
+    def shut(self: Rooms, lane: str) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
+    setattr(Rooms, "_covering", covering)  # noqa: B010 - a method is not assigned
+    setattr(Rooms, "shut", shut)  # noqa: B010
+
+
 CHEATS: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "no-reconciler": without_reconciler,
@@ -232,6 +248,7 @@ CHEATS: dict[str, Callable[[], None]] = {
     "consumes-nothing": without_consuming,
     "consumes-on-receipt": with_early_consuming,
     "notifies-after": notifies_after_the_commit,
+    "counts-no-keys": counts_no_keys,
 }
 
 
