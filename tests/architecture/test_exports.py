@@ -168,6 +168,7 @@ EXPORTED: dict[str, list[str]] = {
         "ClaimStore",
         "Consumed",
         "DELTA",
+        "Debounce",
         "Entry",
         "Failure",
         "Feed",

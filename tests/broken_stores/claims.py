@@ -15,7 +15,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.fairness import Rotation
 from milecastle.ports.limits import Limit
-from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
+from milecastle.ports.mailbox import Debounce, Marks, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.memory.store import MemoryMailbox
@@ -214,9 +214,7 @@ class IgnoresPriorities(BrokenClaims, caught_by=("test_a_higher_priority_is_clai
             self.change(line, priority=0)
 
 
-class DropsLimitKeys(
-    BrokenClaims, caught_by=("test_the_limit_key_is_stored_with_the_index_row",)
-):
+class DropsLimitKeys(BrokenClaims, caught_by=("test_the_limit_key_is_stored_with_the_index_row",)):
     """Whoever claims knows what it is."""
 
     def commit(self, batch: Batch) -> None:
@@ -673,6 +671,7 @@ class _Inputs(MemoryMailbox):
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         def enqueue(run: NewRun, mark: str = mark, graph: str = graph) -> Sent:
             return self._real.send(key, topic, mark, payload, graph, run)

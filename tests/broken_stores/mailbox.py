@@ -12,7 +12,7 @@ from milecastle.errors import Conflict, InvalidRequest, MailboxFull, StoreError,
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
+from milecastle.ports.mailbox import Debounce, Marks, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch, CommitMany
 from milecastle.stores.memory.messages import Messages
 from milecastle.stores.memory.store import MemoryMailbox
@@ -39,6 +39,9 @@ class BrokenMailbox(BrokenStore):
 
     def send(self, send: Send, key: ThreadKey, topic: str, mark: str, payload: bytes) -> Sent:
         return send(key, topic, mark, payload)
+
+    def debounced(self, debounce: Debounce) -> Debounce | None:
+        return debounce
 
     def unread(self, unread: Unread, key: ThreadKey, **how: Any) -> Sequence[StoredMessage]:
         return unread(key, **how)
@@ -78,7 +81,11 @@ class _Mailbox(MemoryMailbox):
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
+        if debounce is not None:
+            debounce = self._store.debounced(debounce)
+            return self._real.send(key, topic, mark, payload, graph, run, debounce)
         if not self._store.ignores_graphs and graph:
             return self._real.send(key, topic, mark, payload, graph)
         return self._store.send(self._real.send, key, topic, mark, payload)
@@ -124,6 +131,23 @@ class WakesEveryThread(
         sent = send(key, topic, mark, payload)
         self.change(self.thread(key), due_at=1, worker="")
         return sent
+
+
+_QUIET = "test_a_debounced_message_makes_its_thread_due_when_no_more_come"
+
+
+class WakesAtOnce(BrokenMailbox, caught_by=(_QUIET,)):
+    """A message is a message."""
+
+    def debounced(self, debounce: Debounce) -> Debounce | None:
+        return None
+
+
+class WaitsForSilence(BrokenMailbox, caught_by=(_QUIET,)):
+    """As long as messages come, the thread waits."""
+
+    def debounced(self, debounce: Debounce) -> Debounce | None:
+        return msgspec.structs.replace(debounce, at_most=None)
 
 
 class CreatesThreads(BrokenMailbox, caught_by=("test_a_missing_thread_takes_no_message",)):

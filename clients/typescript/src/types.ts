@@ -250,7 +250,8 @@ export interface SubmitDocument {
  * A run. ``graph`` is needed if the server has several and the thread is new.
  *
  * ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
- * ``tags`` to its thread. ``config`` is of the type the graph declares.
+ * ``tags`` to its thread. ``keys``, one name and its value, is what limits by key count it by.
+ * ``config`` is of the type the graph declares.
  */
 export interface RunRequest {
   input: { [name: string]: Json };
@@ -261,6 +262,7 @@ export interface RunRequest {
   delay?: number;
   options?: RunOptions;
   tags?: string[];
+  keys?: { [name: string]: string } | null;
   config?: { [name: string]: Json } | null;
 }
 
@@ -341,13 +343,16 @@ export interface SendDocument {
 /**
  * A message. With ``key``, or the header ``Idempotency-Key``, sending it again is safe.
  *
- * ``by`` names the sender, as the sender says.
+ * ``by`` names the sender, as the sender says. With ``quiet`` a waiting thread is due so many
+ * seconds after its last message, at most ``at_most`` seconds after the first.
  */
 export interface MessageRequest {
   value: Json;
   topic?: string;
   key?: string | null;
   by?: string | null;
+  quiet?: number | null;
+  at_most?: number | null;
 }
 
 /**

@@ -37,7 +37,12 @@ from milecastle.app.threads.children import own_threads
 from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.difference import Change, difference
 from milecastle.app.threads.log import At, Migrate, Migration
-from milecastle.app.threads.messages import discard_message, send_message, unread_messages
+from milecastle.app.threads.messages import (
+    discard_message,
+    read_debounce,
+    send_message,
+    unread_messages,
+)
 from milecastle.app.threads.migrating import foresee
 from milecastle.app.threads.reading import afollow, emitted_after, follow, history, snapshot
 from milecastle.app.threads.tagging import change_tags
@@ -375,9 +380,7 @@ class App(Generic[S]):
         A refused input keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        common = submitted(
-            None, None, None, again, if_busy, False, None, tags, config, keys=keys
-        )
+        common = submitted(None, None, None, again, if_busy, False, None, tags, config, keys=keys)
         return self._runner.submit_all(_for_each(inputs, common), delay, priority)
 
     async def asubmit_many(
@@ -393,9 +396,7 @@ class App(Generic[S]):
         config: Any = None,
     ) -> list[Handle[S]]:
         """Async version of ``submit_many``."""
-        common = submitted(
-            None, None, None, again, if_busy, False, None, tags, config, keys=keys
-        )
+        common = submitted(None, None, None, again, if_busy, False, None, tags, config, keys=keys)
         return await self._runner.asubmit_all(_for_each(inputs, common), delay, priority)
 
     def answer(
@@ -459,6 +460,8 @@ class App(Generic[S]):
         *,
         key: str | None = None,
         by: str | None = None,
+        quiet: float | None = None,
+        at_most: float | None = None,
         connection: Any = None,
     ) -> Sent:
         """Send a message to a thread: stored at once, in order, until a node receives it.
@@ -467,6 +470,8 @@ class App(Generic[S]):
         thread that waits for the topic becomes due. With ``key``, sending again is safe
         (``sent.reused``), until the entry that consumed the message is pruned. ``by`` names the
         sender. ``sent.status`` is the thread's: a completed one has the message in its next run.
+        With ``quiet`` a waiting thread is due when so many seconds have passed without another
+        message, but at most ``at_most`` seconds after the first one it has not received.
         With ``connection``, it is sent in the caller's transaction, as ``submit`` does.
         """
         threads, found = self._runner.stored(thread)
@@ -475,7 +480,15 @@ class App(Generic[S]):
             joined = joined_store(threads.store, connection, found)
         carried = self._runner.message_sent()
         return send_message(
-            threads, found, value, topic, key=key, by=by, joined=joined, carried=carried
+            threads,
+            found,
+            value,
+            topic,
+            key=key,
+            by=by,
+            debounce=read_debounce(quiet, at_most),
+            joined=joined,
+            carried=carried,
         )
 
     asend = _async_version(send)

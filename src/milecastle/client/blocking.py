@@ -144,10 +144,24 @@ class Client:
         return self._document(SubmittedRun, request)
 
     def send(
-        self, thread: str, value: Any, topic: str = "", *, key: str | None = None, by: str = ""
+        self,
+        thread: str,
+        value: Any,
+        topic: str = "",
+        *,
+        key: str | None = None,
+        by: str = "",
+        quiet: float | None = None,
+        at_most: float | None = None,
     ) -> SentMessage:
         """Send a message to a thread, whatever its run does; see ``App.send``."""
-        body = {"topic": topic, "key": str(uuid4()) if key is None else key, "by": by or None}
+        body = {
+            "topic": topic,
+            "key": str(uuid4()) if key is None else key,
+            "by": by or None,
+            "quiet": quiet,
+            "at_most": at_most,
+        }
         body = {**without_nothing(body), "value": value}
         return self._document(SentMessage, HttpCall("POST", path_of(thread, "messages"), body=body))
 

@@ -13,7 +13,9 @@ Rules for every store with this port, checked by ``milecastle.testing.MailboxCon
 4. An index row with ``waiting_topics`` is due as soon as there is a message with one of these
    topics above the number beside it: the commit of the row and ``send`` each look for the other,
    so the later one makes the thread due. ``send`` changes no row that has a worker or no lane, and
-   delays no due thread.
+   delays no due thread. With a ``Debounce`` the thread is due when no message has come for a while:
+   each moves that time, but not beyond ``at_most`` after the first unread one of its topic, nor
+   beyond the time at which the thread wakes by itself.
 5. Deleting a thread deletes its mailbox. At a head it is refused while a message makes the thread
    due (``has_unread``): ``Conflict``. Other unread messages do not keep a thread.
 6. Pruning keeps unread messages, and forgets those, with their marks, that entries below the cut
@@ -82,6 +84,16 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus
 
 
+class Debounce(msgspec.Struct, frozen=True, kw_only=True):
+    """When a message makes its thread due: ``quiet`` microseconds after the last one.
+
+    At most ``at_most`` microseconds after the first unread one, if that is given.
+    """
+
+    quiet: int
+    at_most: int | None = None
+
+
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A queued run, recorded with the message that is its input.
 
@@ -109,6 +121,7 @@ class Mailbox(Protocol):
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         """Store a message durably, and make its thread due if it waits for the topic.
 
@@ -175,6 +188,33 @@ def waits_for(row: ThreadInfo, topic: str, number: int) -> bool:
     if topic == INPUTS:
         return row.due_at is None and row.status in _FREE
     return any(name == topic and number > seen for name, seen in row.waiting_topics)
+
+
+def woken(
+    row: ThreadInfo,
+    topic: str,
+    number: int,
+    now: int,
+    debounce: Debounce | None,
+    first_sent_at: Callable[[int], int],
+) -> ThreadInfo | None:
+    """The row after a message it may wait for; ``None`` if it stays as it is.
+
+    ``first_sent_at``: when the topic's first unread message above a number was sent.
+    """
+    is_due = row.due_at is not None and row.due_at <= now
+    if is_due or not waits_for(row, topic, number):
+        return None
+    due_at = now
+    if debounce is not None:
+        times = [now + debounce.quiet]
+        if row.wake_at is not None:
+            times.append(row.wake_at)
+        if debounce.at_most is not None:
+            seen = max(seen for name, seen in row.waiting_topics if name == topic)
+            times.append(first_sent_at(seen) + debounce.at_most)
+        due_at = max(now, min(times))
+    return msgspec.structs.replace(row, due_at=due_at)
 
 
 def is_of(row: ThreadInfo, graph: str) -> bool:

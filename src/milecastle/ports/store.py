@@ -53,7 +53,7 @@ from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.buckets import Buckets
 from milecastle.ports.feed import Feed
 from milecastle.ports.files import FileStorage
-from milecastle.ports.mailbox import Mailbox, Sent
+from milecastle.ports.mailbox import Debounce, Mailbox, Sent
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.memory import MemoryItems
 from milecastle.ports.notifying import Listen
@@ -97,7 +97,15 @@ class JoinedStore(Protocol):
         """``Store.commit`` in that transaction."""
         ...
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        debounce: Debounce | None = None,
+    ) -> Sent:
         """``Mailbox.send`` in that transaction."""
         ...
 

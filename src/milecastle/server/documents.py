@@ -206,13 +206,16 @@ class AnswersQuery(HttpDocument, frozen=True):
 class MessageRequest(HttpDocument, frozen=True):
     """A message. With ``key``, or the header ``Idempotency-Key``, sending it again is safe.
 
-    ``by`` names the sender, as the sender says.
+    ``by`` names the sender, as the sender says. With ``quiet`` a waiting thread is due so many
+    seconds after its last message, at most ``at_most`` seconds after the first.
     """
 
     value: Any
     topic: str = ""
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     by: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    quiet: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    at_most: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
 class MessagesQuery(HttpDocument, frozen=True):

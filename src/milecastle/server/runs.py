@@ -181,7 +181,8 @@ async def send(request: ApiRequest) -> Reply:
 
     def send() -> Sent:
         app = service.app_of(key)
-        return app.send(key, asked.value, asked.topic, key=message_key, by=asked.by)
+        times = {"quiet": asked.quiet, "at_most": asked.at_most}
+        return app.send(key, asked.value, asked.topic, key=message_key, by=asked.by, **times)
 
     sent = await service.off_loop(send)
     return Reply(

@@ -18,7 +18,16 @@ from milecastle.ports.buckets import Bucket, BucketLevel, Buckets, BucketTake, T
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, dated
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
-from milecastle.ports.mailbox import INPUTS, Consumed, Mailbox, Marks, NewRun, Sent, StoredMessage
+from milecastle.ports.mailbox import (
+    INPUTS,
+    Consumed,
+    Debounce,
+    Mailbox,
+    Marks,
+    NewRun,
+    Sent,
+    StoredMessage,
+)
 from milecastle.ports.maintenance import (
     Check,
     Finding,
@@ -61,6 +70,7 @@ __all__ = [
     "Check",
     "ClaimStore",
     "Consumed",
+    "Debounce",
     "Entry",
     "Failure",
     "Feed",

@@ -27,7 +27,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports import mailbox as port
 from milecastle.ports.claims import ClaimStore
-from milecastle.ports.mailbox import Consumed, Mailbox, Marks
+from milecastle.ports.mailbox import Consumed, Debounce, Mailbox, Marks
 from milecastle.ports.store import Store
 from milecastle.testing.contract_claims import FAR, LANE, ClaimHooks, a_line, names, queued
 from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_result, a_run
@@ -321,6 +321,42 @@ class MailboxContract(ClaimHooks):
         send(store, first, "m2")
         assert store.thread(first.key) == row
         assert names(store.claim("two", [LANE], limit=1)) == ["a"]
+
+    def test_a_debounced_message_makes_its_thread_due_when_no_more_come(
+        self, store: ClaimStore
+    ) -> None:
+        # Rule 4: each moves the time, up to a bound, and never beyond the thread's own.
+        def sent(writer: Writer, mark: str, debounce: Debounce) -> int:
+            mailbox_of(store).send(writer.key, "go", mark, b"x", debounce=debounce)
+            row = store.thread(writer.key)
+            assert row is not None
+            return row.due_at or 0
+
+        minute = 60_000_000
+        wake_at = store.now() + minute // 2
+        free, bound = waiting(store, "free"), waiting(store, "bound", 2)
+        alarm = waiting(store, "alarm", 3, wake_at=wake_at, due_at=wake_at)
+        due, busy = waiting(store, "due", 4, due_at=1), running(store, "busy", 5)
+        quiet = Debounce(quiet=minute)
+        before = store.now()
+        first = sent(free, "m1", quiet)
+        assert before + minute <= first <= store.now() + minute
+        bounded = Debounce(quiet=minute, at_most=minute)
+        limit = sent(bound, "m1", bounded)
+        self.wait(0.1)
+        assert sent(free, "m2", quiet) >= first + 90_000
+        assert sent(bound, "m2", bounded) <= limit + 50_000
+        assert sent(alarm, "m1", quiet) == wake_at
+        assert sent(due, "m1", quiet) == 1
+        assert sent(busy, "m1", quiet) <= store.now()
+        assert claimed(store) == ["due"]
+        busy.append(store, thread=suspended(busy))
+        assert claimed(store) == ["busy"]
+        store = self.reopen(store)
+        send(store, free, "m3")
+        assert claimed(store) == ["free"]
+        assert sent(bound, "m3", Debounce(quiet=0)) <= store.now()
+        assert claimed(store) == ["bound"]
 
     def test_a_row_that_waits_sees_earlier_messages(self, store: ClaimStore) -> None:
         # Rule 4: above the number it has seen, except those that its batch consumes.

@@ -21,13 +21,15 @@ from milecastle.engine.waiting import each_wait, is_decided, received_by
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, check_name
 from milecastle.model.message import Message, check_topic
-from milecastle.ports.mailbox import Mailbox, Sent, each_message, refuse_no_thread
+from milecastle.ports.mailbox import Debounce, Mailbox, Sent, each_message, refuse_no_thread
 from milecastle.ports.store import JoinedStore, Store
 from milecastle.support.printable import quoted
 
 _KEY_MARK: Final = b"\xc1message:"
 _TASK_MARK: Final = b"\xc1sent by:"
 """Prefixes of a message's key before it is digested: a caller's, and a task's."""
+
+_LONGEST_QUIET: Final = 365 * 86_400
 
 _AT_ONCE: Final = 16
 """How many messages a run reads at a time."""
@@ -51,6 +53,7 @@ def send_message(
     key: str | None = None,
     by: str | None = None,
     task: str | None = None,
+    debounce: Debounce | None = None,
     joined: JoinedStore | None = None,
     carried: Mapping[str, str] | None = None,
 ) -> Sent:
@@ -76,11 +79,25 @@ def send_message(
         mark = threads.clock.new_id()
     payload = seal_message(codec, topic, mark, value, key=key, by=by, carried=carried)
     to = joined or mailbox
-    sent = to.send(thread, topic, mark, payload, threads.graph.name)
+    more: dict[str, Any] = {} if debounce is None else {"debounce": debounce}
+    sent = to.send(thread, topic, mark, payload, threads.graph.name, **more)
     if sent.number:
         return sent
     _refuse_unread_by(threads, thread)
-    return to.send(thread, topic, mark, payload)
+    return to.send(thread, topic, mark, payload, **more)
+
+
+def read_debounce(quiet: float | None, at_most: float | None) -> Debounce | None:
+    """The debounce of ``send(quiet=, at_most=)``, in seconds."""
+    if quiet is None:
+        if at_most is not None:
+            raise InvalidRequest("at_most= bounds quiet=: give both")
+        return None
+    for name, given in (("quiet", quiet), ("at_most", quiet if at_most is None else at_most)):
+        if not 0 <= given <= _LONGEST_QUIET:
+            raise InvalidRequest(f"{name}= is from 0 to {_LONGEST_QUIET} seconds, not {given}")
+    longest = None if at_most is None else round(at_most * 1_000_000)
+    return Debounce(quiet=round(quiet * 1_000_000), at_most=longest)
 
 
 def _refuse_unread_by(threads: Threads, key: ThreadKey) -> None:

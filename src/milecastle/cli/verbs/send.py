@@ -22,17 +22,37 @@ from milecastle.views.documents import SendDocument
     help="Identifies the message: with the same key, sending it again is safe.",
 )
 @click.option("--by", metavar="NAME", help="Who sends it.")
+@click.option(
+    "--quiet",
+    type=float,
+    metavar="SECONDS",
+    help="Let a waiting thread be due when no message has come for so long.",
+)
+@click.option(
+    "--at-most",
+    type=float,
+    metavar="SECONDS",
+    help="With --quiet: but at most so long after the first message it has not received.",
+)
 @app_option
 @verb
 def command(
-    session: Session, thread: str, value: str, topic: str, message_key: str | None, by: str | None
+    session: Session,
+    thread: str,
+    value: str,
+    topic: str,
+    message_key: str | None,
+    by: str | None,
+    quiet: float | None,
+    at_most: float | None,
 ) -> None:
     """Send a message to a thread, whatever its run does.
 
     JSON if valid, else text. A thread that waits for the topic becomes due; workers resume it.
     """
     app, key = stored_thread(session, thread)
-    sent = app.send(key, parse_loosely(value), topic, key=message_key, by=by)
+    given = parse_loosely(value)
+    sent = app.send(key, given, topic, key=message_key, by=by, quiet=quiet, at_most=at_most)
     document = SendDocument(
         tenant=key.tenant,
         thread=key.thread,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-
-import msgspec.structs
+from functools import partial
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, checks_keys
@@ -37,6 +36,7 @@ class JsonlMailbox:
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: port.Debounce | None = None,
     ) -> Sent:
         with self._writing(key) as (log, row):
             index, now = log.index, self._now()
@@ -55,8 +55,9 @@ class JsonlMailbox:
             commit = CommitShape(head=index.head, messages=(MessageShape.of(message),))
             if run:
                 commit.runs = (RunShape.of(run.record),)
-            if port.waits_for(row, topic, number) and (row.due_at is None or row.due_at > now):
-                commit.thread = _due(log, msgspec.structs.replace(row, due_at=now))
+            first = partial(messages.first_sent_at, topic, now)
+            if due := port.woken(row, topic, number, now, debounce, first):
+                commit.thread = _due(log, due)
             log.append(commit)
             return Sent(number=number, reused=False, status=row.status)
 

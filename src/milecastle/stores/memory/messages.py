@@ -43,6 +43,14 @@ class Messages:
             for number, message in self.unread.items()
         )
 
+    def first_sent_at(self, topic: str, now: int, after: int) -> int:
+        sent = (
+            message.sent_at
+            for number, message in self.unread.items()
+            if message.topic == topic and number > after
+        )
+        return next(sent, now)
+
     def pruned(self, cut: int) -> Messages:
         kept = Messages()
         kept.last, kept.unread = self.last, self.unread

@@ -554,6 +554,7 @@ class MemoryMailbox:
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: port.Debounce | None = None,
     ) -> Sent:
         with self._lock:
             log, row, messages = self._open(key)
@@ -567,8 +568,9 @@ class MemoryMailbox:
             if len(messages.unread) >= port.MOST_UNREAD:
                 port.refuse_full(key)
             number, now = messages.last + 1, self._claims.now()
-            if port.waits_for(row, topic, number):
-                self._wake(row, now)  # first: a message that was stored is always noticed
+            first = partial(messages.first_sent_at, topic, now)
+            if due := port.woken(row, topic, number, now, debounce, first):
+                self._claims.wake(due)  # first: a message that was stored is always noticed
             message = StoredMessage(
                 number=number, topic=topic, mark=mark, payload=payload, sent_at=now
             )
@@ -616,10 +618,6 @@ class MemoryMailbox:
         if log.messages is None:
             log.messages = Messages()
         return log, log.info, log.messages
-
-    def _wake(self, row: ThreadInfo, now: int) -> None:
-        if row.due_at is None or row.due_at > now:
-            self._claims.wake(msgspec.structs.replace(row, due_at=now))
 
 
 def _chain(log: _Log, seq: int | None = None) -> Chain | None:

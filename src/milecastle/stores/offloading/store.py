@@ -29,6 +29,7 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.buckets import Buckets
 from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import (
+    Debounce,
     Mailbox,
     Marks,
     NewRun,
@@ -380,9 +381,10 @@ class _OffloadingMailbox:
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         small = self._store.offloaded_message(key, payload)
-        return self._inner.send(key, topic, mark, small, graph, run)
+        return self._inner.send(key, topic, mark, small, graph, run, debounce)
 
     def unread(
         self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
@@ -454,7 +456,14 @@ class _Joined:
     def commit(self, batch: Batch) -> None:
         self._inner.commit(self._store.offloaded(batch))
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
-        return self._inner.send(
-            key, topic, mark, self._store.offloaded_message(key, payload), graph
-        )
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        debounce: Debounce | None = None,
+    ) -> Sent:
+        small = self._store.offloaded_message(key, payload)
+        return self._inner.send(key, topic, mark, small, graph, debounce)

@@ -25,7 +25,7 @@ from milecastle.errors import InvalidRequest, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports import mailbox
-from milecastle.ports.mailbox import Sent, refuse_full, refuse_no_thread
+from milecastle.ports.mailbox import Debounce, Sent, refuse_full, refuse_no_thread
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import rows, writing
 from milecastle.stores.postgres.committing import Commits
@@ -61,8 +61,17 @@ class JoinedSchema:
     def commit(self, batch: Batch) -> None:
         self._commits.joined(batch, self._joined.write)
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
-        values = writing.send_values(key, topic, mark, payload, mailbox.MOST_UNREAD, graph)
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        debounce: Debounce | None = None,
+    ) -> Sent:
+        most = mailbox.MOST_UNREAD
+        values = writing.send_values(key, topic, mark, payload, most, graph, debounce)
         try:
             try:
                 (result,) = self._joined.write([(self._sql.send, values)])

@@ -19,6 +19,7 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports import mailbox
 from milecastle.ports.mailbox import (
     Consumed,
+    Debounce,
     Marks,
     NewRun,
     Sent,
@@ -64,9 +65,10 @@ class PostgresMailbox:
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         most = mailbox.MOST_UNREAD
-        values = writing.send_values(key, topic, mark, payload, most, graph)
+        values = writing.send_values(key, topic, mark, payload, most, graph, debounce)
         statement = self._sql.send
         if run:
             statement, values = self._sql.send_run, [*values, *writing.run_values(run)]

@@ -19,7 +19,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.memory import MemoryWrite
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
-from milecastle.ports.mailbox import NewRun
+from milecastle.ports.mailbox import Debounce, NewRun
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import arrays
 from milecastle.stores.postgres.arrays import bools, byteas, int2s, int4s, int8s, texts
@@ -65,8 +65,12 @@ COMMIT_TAGGED = (*COMMIT, arrays.INT4S, arrays.TEXTS, arrays.INT4S, arrays.TEXTS
 _MESSAGES = (arrays.INT4S, arrays.INT8S)
 COMMIT_CONSUMING = (*COMMIT_TAGGED, *_MESSAGES)
 APPEND_CONSUMING = (*APPEND, arrays.INT8S)
+_NEVER = 2**62
 WAKE_WAITING = (arrays.TEXTS, arrays.TEXTS)
-SEND = (*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8, arrays.TEXT)
+SEND = (
+    *(*_KEY[:3], arrays.TEXT, arrays.TEXT, arrays.BYTEA, arrays.INT8, arrays.TEXT),
+    *(arrays.INT8, arrays.INT8),
+)
 SEND_RUN = (*SEND, arrays.JSONB, arrays.TEXT, arrays.TEXT)
 MEMORY = (
     *(arrays.TEXT, arrays.BYTEAS, arrays.TEXTS, arrays.BYTEAS, arrays.BOOLS, arrays.TEXTS),
@@ -278,10 +282,18 @@ def wake_values(batches: Sequence[Batch]) -> Values:
 
 
 def send_values(
-    key: ThreadKey, topic: str, mark: str, payload: bytes, most: int, graph: str = ""
+    key: ThreadKey,
+    topic: str,
+    mark: str,
+    payload: bytes,
+    most: int,
+    graph: str = "",
+    debounce: Debounce | None = None,
 ) -> Values:
     texts = [escape(text).encode() for text in (topic, mark, graph)]
-    return [*_key(key), *texts[:2], payload, _INT8(most), texts[2]]
+    quiet, at_most = (-1, None) if debounce is None else (debounce.quiet, debounce.at_most)
+    times = _INT8(quiet), _INT8(_NEVER if at_most is None else at_most)
+    return [*_key(key), *texts[:2], payload, _INT8(most), texts[2], *times]
 
 
 def run_values(run: NewRun) -> Values:

@@ -32,7 +32,7 @@ from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo, require_worker
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
-from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
+from milecastle.ports.mailbox import Debounce, Marks, NewRun, Sent, StoredMessage
 from milecastle.ports.maintenance import Inspected, Maintenance, Repaired
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
@@ -540,9 +540,10 @@ class ShardedMailbox:
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         return self._call(
-            key, lambda store: store.mailbox.send(key, topic, mark, payload, graph, run)
+            key, lambda store: store.mailbox.send(key, topic, mark, payload, graph, run, debounce)
         )
 
     def unread(

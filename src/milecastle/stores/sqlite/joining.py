@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, require_key
-from milecastle.ports.mailbox import Sent
+from milecastle.ports.mailbox import Debounce, Sent
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.connections import DRIVER_ERRORS, translate
 from milecastle.stores.sqlite.mailbox import SqliteMailbox
@@ -47,9 +47,19 @@ class JoinedFile:
         with self._joined() as transaction:
             self._write(transaction, batch)
 
-    def send(self, key: ThreadKey, topic: str, mark: str, payload: bytes, graph: str = "") -> Sent:
+    def send(
+        self,
+        key: ThreadKey,
+        topic: str,
+        mark: str,
+        payload: bytes,
+        graph: str = "",
+        debounce: Debounce | None = None,
+    ) -> Sent:
         with self._joined() as transaction:
-            return self._mailbox.send_in(transaction, key, topic, mark, payload, graph)
+            return self._mailbox.send_in(
+                transaction, key, topic, mark, payload, graph, debounce=debounce
+            )
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec.structs
 
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import ThreadInfo
 from milecastle.ports import mailbox as port
-from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage
+from milecastle.ports.mailbox import Debounce, Marks, NewRun, Sent, StoredMessage
 from milecastle.stores.sqlite import messages
 from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.rows import SPAN, ThreadRow, message_row, run_row, summed
@@ -34,10 +35,11 @@ class SqliteMailbox:
         payload: bytes,
         graph: str = "",
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self._path)
-            return self.send_in(transaction, key, topic, mark, payload, graph, run)
+            return self.send_in(transaction, key, topic, mark, payload, graph, run, debounce)
 
     def send_in(
         self,
@@ -48,6 +50,7 @@ class SqliteMailbox:
         payload: bytes,
         graph: str,
         run: NewRun | None = None,
+        debounce: Debounce | None = None,
     ) -> Sent:
         thread, row = _thread(transaction, key)
         if not port.is_of(row, graph):
@@ -72,8 +75,8 @@ class SqliteMailbox:
             tenant, values = key.tenant, run_row(thread.id, run.record)
             thread = msgspec.structs.replace(thread, runs=thread.runs + 1)
             transaction.run("put_run", (*values, thread.runs, tenant, tenant))
-        if port.waits_for(row, topic, number) and (row.due_at is None or row.due_at > now):
-            woken = msgspec.structs.replace(row, due_at=now)
+        first = partial(messages.first_sent_at, transaction, thread, topic)
+        if woken := port.woken(row, topic, number, now, debounce, first):
             put_thread(transaction, msgspec.structs.replace(thread, info=woken))
         elif run:
             put_thread(transaction, thread)

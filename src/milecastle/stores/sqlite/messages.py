@@ -42,6 +42,11 @@ def unread(
         return [message_of(checked(row)) for row in rows]
 
 
+def first_sent_at(transaction: Transaction, thread: ThreadRow, topic: str, after: int) -> int:
+    """When the topic's first unread message above a number was sent; there is one."""
+    return unread(transaction, thread, topic, after, 1)[0].sent_at
+
+
 def unread_row(transaction: Transaction, thread: ThreadRow, number: int) -> Row | None:
     """The verified values of an unread message's row; ``None`` if it is not unread."""
     if not 0 < number <= thread.messages:

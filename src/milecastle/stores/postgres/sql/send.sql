@@ -8,9 +8,11 @@
 -- nothing is written, if the thread is not of the graph, or has no lane.
 --
 -- Parameters by number and in binary: shard 1, tenant 2, thread 3, topic 4, mark 5, payload 6, how
--- many may be unread 7, the graph 8, empty for any. With a run also its record 9, the digest 10 no
--- run may have but the one with the id 11: send_seen.sql and send_run.sql. A run that was recorded
--- meanwhile has changed the row: then nothing is written, and the call tries again.
+-- many may be unread 7, the graph 8, empty for any. If 9 is not negative, the thread is due so long
+-- after this message, at most so long after the first unread one 10, or when it wakes. With a run
+-- also its record 11, the digest 12 no run may have but the one with the id 13: send_seen.sql and
+-- send_run.sql. A run that was recorded meanwhile has changed the row: then nothing is written, and
+-- the call tries again.
 WITH earlier AS (
     SELECT number
     FROM {schema}.mailbox
@@ -34,7 +36,27 @@ WITH earlier AS (
                 SELECT FROM jsonb_array_elements(known.waiting_topics) AS awaited
                 WHERE awaited ->> 0 = $4 AND (awaited ->> 1)::bigint <= known.last_message
             )
-            THEN least(known.due_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+            THEN CASE
+                WHEN $9 < 0
+                    OR known.due_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+                THEN least(known.due_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+                ELSE greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, least(
+                    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $9,
+                    known.wake_at,
+                    $10 + coalesce((
+                        SELECT first.sent_at
+                        FROM {schema}.mailbox AS first
+                        WHERE first.tenant = $2 AND first.thread = $3 AND first.topic = $4
+                            AND first.consumed IS NULL AND first.number > (
+                                SELECT max((awaited ->> 1)::bigint)
+                                FROM jsonb_array_elements(known.waiting_topics) AS awaited
+                                WHERE awaited ->> 0 = $4
+                            )
+                        ORDER BY first.number
+                        LIMIT 1
+                    ), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+                ))
+            END
             ELSE known.due_at
         END
     WHERE known.tenant = $2 AND known.thread = $3 AND known.run_id IS NOT NULL
