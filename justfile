@@ -138,9 +138,10 @@ proof-messages:
 proof-flows:
     {{ long }} tests/recovery/test_random_flows.py tests/process/test_flow_kills.py tests/acceptance/test_replay.py -m slow
 
-# a run is killed while it writes long-term memory, on SQLite and PostgreSQL
+# runs are killed while they write long-term memory and take from buckets, on SQLite and PostgreSQL
 proof-memory:
     {{ long }} tests/process/test_memory_kills.py -m slow
+    {{ long }} tests/process/test_bucket_kills.py -m slow
 
 # random scripts of models are crashed everywhere, agents are killed in their tools, servers in every state of their tasks, histories are read by providers' rules
 proof-agents:

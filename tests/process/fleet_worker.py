@@ -34,8 +34,11 @@ from milecastle.model.message import Message
 from milecastle.model.notices import Notice, event_of
 from milecastle.model.run import ThreadInfo
 from milecastle.model.task import RunTask
+from milecastle.ports.buckets import BucketLevel, BucketTake, Turn
 from milecastle.ports.limits import ClaimPlace, Rooms
 from milecastle.records import Handle
+from milecastle.stores.sqlite.buckets import SqliteBuckets
+from tests.broken_stores.buckets import WindowByTheMinute
 
 
 def without_reconciler() -> None:
@@ -236,6 +239,31 @@ def counts_no_keys() -> None:
     setattr(Rooms, "shut", shut)  # noqa: B010
 
 
+def with_windows() -> None:
+    """A bucket counts from the beginning of each period."""
+
+    def take(
+        self: BucketLevel, now: int, amount: int, known: BucketTake | None
+    ) -> tuple[BucketLevel, BucketTake]:
+        return WindowByTheMinute.Own.decide(cast("Any", None), self, now, amount, known)
+
+    BucketLevel.take = take  # type: ignore[method-assign]
+
+
+def without_granted_marks() -> None:
+    """A bucket of SQLite forgets a mark once its amount was granted."""
+    honest = SqliteBuckets.take
+
+    def take(self: SqliteBuckets, tenant: str, name: str, amount: int, mark: str) -> Turn | None:
+        began = time.time_ns() // 1000
+        turn = honest(self, tenant, name, amount, mark)
+        if turn is None or turn.wait or turn.ready_at >= began:
+            return turn
+        return honest(self, tenant, name, amount, f"{mark}{os.getpid()}")
+
+    SqliteBuckets.take = take  # type: ignore[method-assign]
+
+
 CHEATS: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "no-reconciler": without_reconciler,
@@ -249,6 +277,8 @@ CHEATS: dict[str, Callable[[], None]] = {
     "consumes-on-receipt": with_early_consuming,
     "notifies-after": notifies_after_the_commit,
     "counts-no-keys": counts_no_keys,
+    "windows": with_windows,
+    "takes-again": without_granted_marks,
 }
 
 

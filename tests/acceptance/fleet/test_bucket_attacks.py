@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from milecastle import Context, InvalidRequest, Store, ThreadKey
@@ -194,13 +194,18 @@ def test_a_clock_that_is_set_back_grants_no_more() -> None:
     assert granted <= 5 + 10 * 2
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(
     st.lists(
-        st.tuples(st.integers(-3 * _SECOND, 2 * _SECOND), st.integers(1, 5), st.integers(0, 9)),
+        st.tuples(
+            st.sampled_from((0, 0, 0, 100_000, 10 * _SECOND, -3 * _SECOND)),
+            st.integers(1, 5),
+            st.integers(0, 9),
+        ),
         max_size=60,
     )
 )
+@example([*((0, 5, mark) for mark in range(5)), (10 * _SECOND, 5, 1), (0, 5, 2), (0, 5, 3)])
 def test_no_second_grants_more_than_the_rate_and_the_burst_whatever_the_clock_does(
     steps: list[tuple[int, int, int]],
 ) -> None:
