@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -200,6 +201,32 @@ def test_a_wake_up_whose_message_was_discarded_leaves_no_time(store: Store) -> N
         app.send("t", value, "go")
     work(app)
     assert app.wait("t", timeout=10).state["log"] == [2, 3]
+
+
+def test_a_retry_whose_message_was_discarded_waits_for_another(store: Store) -> None:
+    """Was broken: the worker refused the thread, with a growing delay, forever."""
+
+    def picky(state: Trip, ctx: Context) -> dict[str, Any]:
+        found = ctx.receive("go")
+        if found == "bad":
+            raise ValueError("not this one")
+        return {"log": [found]}
+
+    app = line(store, picky, retry_runs=Retry(attempts=3, delay=0.2, jitter=0.0))
+    app.submit(start(), "t")
+    work(app)
+    number = app.send("t", "bad", "go").number
+    work(app)
+    assert app.state("t").status == "failed"
+    app.discard("t", number)
+    time.sleep(0.3)
+    work(app)
+    row = store.thread(KEY)
+    assert row is not None
+    assert (row.status, row.due_at, row.worker) == ("sleeping", None, "")
+    app.send("t", "good", "go")
+    work(app)
+    assert app.wait("t", timeout=10).state["log"] == ["good"]
 
 
 @pytest.mark.requirement("M1")

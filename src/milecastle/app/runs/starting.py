@@ -409,8 +409,10 @@ class Start(msgspec.Struct):
             elif (resting := self._still_waits(over, previous)) is not None:
                 return resting
             waits = waits_at(position.reserved)
-            if previous.status != "running" or not (waits.topics or waits.deadlines):
-                # otherwise it was cut short, and stops again: its index row says for what it waits
+            is_retried = previous.status == "failed" and call.is_claimed
+            is_cut_short = previous.status == "running" or is_retried
+            if not is_cut_short or not (waits.topics or waits.deadlines):
+                # otherwise it stops again: its index row says for what it waits
                 refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
         opening: Source | None = "takeover" if over.note or is_unsafe else None
         opening = "answer" if answers or timed_out else opening
