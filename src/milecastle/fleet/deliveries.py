@@ -6,7 +6,8 @@ Rules:
   or question. That name is the ``webhook-id`` of every attempt, so a receiver drops what it has.
 - It stores names and numbers only. The body is made of the thread whenever it is sent.
 - 2xx ends it, and so does 410. Anything else is repeated after each of ``DELAYS``; in between the
-  run sleeps and holds no slot. Then it fails, is listed, and can be retried.
+  run sleeps and holds no slot. Then it fails, is listed, and can be retried. An attempt that cannot
+  read the thread counts as one that was not accepted.
 - A question that was answered meanwhile is not sent.
 - A crash between the answer and the commit sends it again, with the same id.
 """
@@ -25,7 +26,7 @@ from milecastle.app.runner import Runner
 from milecastle.app.runs.submission import require_shared
 from milecastle.codec.answers import as_plain
 from milecastle.engine.context import Context
-from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.errors import InvalidRequest, MilecastleError, StoreError
 from milecastle.fleet.posting import NotPosted, post
 from milecastle.graph.hooks import Webhook
 from milecastle.model.checkpoint import to_datetime
@@ -84,10 +85,14 @@ class Deliveries:
         own = ctx.thread
         if own is None:
             raise AssertionError("a delivery has a thread")
-        data = await self._app.runner.off_loop(self._data, hook, own.tenant, state)
-        if data is None:
-            return {"outcome": "closed"}
-        answer = await self._post(hook, own.thread, state["event"], data)
+        try:
+            data = await self._app.runner.off_loop(self._data, hook, own.tenant, state)
+        except StoreError as error:
+            answer = f"its thread could not be read ({type(error).__name__})"
+        else:
+            if data is None:
+                return {"outcome": "closed"}
+            answer = await self._post(hook, own.thread, state["event"], data)
         if answer.isdigit() and (200 <= int(answer) < 300 or int(answer) == _GONE):
             outcome = "gone" if int(answer) == _GONE else "delivered"
             return {"outcome": outcome, "answer": answer}

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from threading import Event
 from typing import Any, TypedDict
 
@@ -28,7 +29,9 @@ from milecastle import (
 )
 from milecastle.app import deliveries
 from milecastle.app.runs.cancelling import cancel_run
+from milecastle.errors import Unavailable
 from milecastle.fleet import posting
+from milecastle.fleet.deliveries import Deliveries
 from milecastle.model.notices import notices_of
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import QUICK, serving, until
@@ -250,6 +253,31 @@ def test_a_delivery_that_nobody_accepts_fails_and_can_be_retried(receiver: Recei
     work(app)
     assert [one.status for one in receiver.received] == [500] * 6 + [204]
     assert len(set(receiver.ids)) == 1
+
+
+def test_an_attempt_that_cannot_read_the_thread_is_repeated(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: the delivery failed for good, as a node that raises."""
+    honest, tries = Deliveries._data, count()
+
+    def data(self: Deliveries, *given: Any) -> Any:
+        if next(tries) == 0:
+            raise Unavailable("the connection was lost")
+        return honest(self, *given)
+
+    monkeypatch.setattr(Deliveries, "_data", data)
+    timeline = Timeline()
+    app = ordering(timeline.store, receiver, "completed")
+    app.submit(order(), "a")
+    work(app)
+    assert not receiver.received
+    assert [state["answer"] for state in sent(app)] == [
+        "its thread could not be read (Unavailable)"
+    ]
+    timeline.advance(deliveries.DELAYS[0] + 1)
+    work(app)
+    assert receiver.events == [("completed", "a")]
 
 
 def test_gone_ends_a_delivery(receiver: Receiver) -> None:
