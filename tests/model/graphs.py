@@ -26,6 +26,7 @@ from milecastle import (
 )
 from milecastle.model.policies import CheckpointConfig
 from tests.model.buckets import BUCKET
+from tests.model.hooks import add_hook
 from tests.model.remembering import act_on_memory
 
 __all__ = [
@@ -242,10 +243,11 @@ def app_of(
     lingers: bool = False,
     period: timedelta | None = None,
     mails: bool = False,
+    hooks: bool = False,
 ) -> App[State]:
     """A graph; only if it ``lingers`` it has a node that is async. ``period`` is of a schedule.
 
-    If it ``mails``, the state has an inbox.
+    If it ``mails``, the state has an inbox; with ``hooks`` its events are delivered.
     """
     shape: type[State] = MailState if mails else State
     graph: StateGraph[State] = StateGraph(shape, name=name, config=Settings)
@@ -260,6 +262,8 @@ def app_of(
     for node in ("begin", "act", "linger", "join"):
         graph.add_conditional_edges(node, _what_next, ["act", "linger", "part", "end"])
     graph.add_edge("end", END)
+    if hooks:
+        add_hook(graph)
     if period is not None:
         graph.schedule(period, name="tick", input=_tick, overlap="queue", catch_up="all")
     return graph.compile(

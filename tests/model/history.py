@@ -7,7 +7,7 @@ was changed) or ``unknown`` (the answer was lost, or the caller died).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +24,7 @@ __all__ = [
     "Seen",
     "cancels",
     "deletes",
+    "families",
     "is_input",
     "over",
     "reverts",
@@ -103,7 +104,7 @@ class History(msgspec.Struct):
     """Calls and effects in their order; ``final`` has the threads that exist at the end.
 
     ``memory`` has the items of each tenant at the end, by name, with versions and values;
-    ``buckets`` the rate and burst of each, by tenant.
+    ``buckets`` the rate and burst of each, by tenant. With ``hooks`` events are delivered.
     """
 
     calls: list[Call] = []
@@ -118,6 +119,7 @@ class History(msgspec.Struct):
     names: set[str] = set()
     memory: dict[str, Shown] = {}
     buckets: dict[str, tuple[int, int]] = {}
+    hooks: bool = False
 
     def tick(self) -> int:
         """The next moment."""
@@ -195,3 +197,15 @@ def deletes(call: Call) -> bool:
 def over(call: Call) -> int:
     """When a call has no more effect: a bulk job works after it was accepted."""
     return 1 << 62 if call.verb.startswith("bulk ") else call.ended
+
+
+def families(runs: Iterable[RunRecord]) -> dict[str, str]:
+    """The first run of each run: a retry continues the run before it."""
+    before = {run.run_id: run.previous_run_id for run in runs}
+    found: dict[str, str] = {}
+    for run_id in before:
+        first = run_id
+        while (earlier := before.get(first)) is not None:
+            first = earlier
+        found[run_id] = first
+    return found

@@ -23,6 +23,7 @@ from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.stores.opening import find_store
 from tests.model.buckets import NotedBuckets
 from tests.model.graphs import GRAPHS, STAGE, World, app_of
+from tests.model.hooks import receiving
 
 __all__ = ["FileWorld"]
 
@@ -92,8 +93,10 @@ def work(wanted: dict[str, Any]) -> None:
     store = find_store(wanted["url"])
     note_turns(type(store), STAGE.world)
     options = WorkerOptions(**wanted["options"])
-    apps = [app_of(name, store, wanted["interval"], mails=wanted["mails"]) for name in GRAPHS]
-    asyncio.run(Worker(apps, options).run_until_signalled())
+    shape = {"mails": wanted["mails"], "hooks": wanted["hooks"]}
+    apps = [app_of(name, store, wanted["interval"], **shape) for name in GRAPHS]
+    with receiving(STAGE.world):
+        asyncio.run(Worker(apps, options).run_until_signalled())
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ class People:
         for own, has in ((MEMORY_ACTS, self.remembers), (TAKE_ACTS, self.takes)):
             acts = (*acts[: random.choice((0, len(acts)))], *own) if has else acts
         self.buckets = random_buckets(random) if self.takes else []
+        history.hooks = self.hooks = random.random() < 0.12
         some = random.sample(acts, random.randint(1, min(5, len(acts))))
         self.acts = (*some, "stop1") if random.random() < 0.04 else tuple(some)
         tenants = [f"tenant{number}" for number in range(random.choice((1, 1, 2, 3)))]
@@ -95,7 +96,7 @@ class People:
         """Many threads, whose nodes take long."""
         self.threads = [ThreadKey("tenant0", f"0t{number}") for number in range(count)]
         self.tenants, self.acts, self.mails = ["tenant0"], ("linger", "plain"), False
-        self.remembers = False
+        self.remembers = self.hooks = self.history.hooks = False
         self.invokes.clear()
         self.pace = 0.3
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
@@ -108,6 +109,12 @@ class People:
         self.remembers = False
         self.acts = tuple(act for act in self.acts if act not in MEMORY_ACTS) or ("plain",)
         self.weights.update(dict.fromkeys({"remember", "recall"} & {*self.weights}, 0))
+
+    def graph_of(self, key: ThreadKey) -> str:
+        """The graph of a thread, a child or a delivery."""
+        name = key.thread.removeprefix("delivery@@")
+        default = name.partition("@")[0] if name != key.thread else GRAPHS[name[:5] == "child"]
+        return self.graphs.get(key, default)
 
     def name(self) -> str:
         """A new name of an operation or an answer."""

@@ -28,6 +28,8 @@ from typing import Any
 from milecastle import App
 from milecastle.errors import MilecastleError
 from milecastle.model.keys import ThreadKey
+from milecastle.model.notices import is_unsettled
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.limits import Limit
 from milecastle.stores.opening import find_store
@@ -35,6 +37,7 @@ from tests.model import callers
 from tests.model.callers import Input, Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.history import Effect, History, reverts
+from tests.model.hooks import owed_events, unfinished_deliveries
 from tests.model.nursery import FileWorld
 from tests.model.people import People
 from tests.model.proxy import Proxy
@@ -276,6 +279,7 @@ class _Course:
         self._callers = ThreadPoolExecutor(CALLERS)
         self._opened = 0
         self._futures: list[Future[None]] = []
+        self.deliveries: list[str] = []
         self._probes: list[tuple[str, int, int]] = []
         STAGE.world = FileWorld(str(folder))
         for _ in range(CALLERS):
@@ -304,6 +308,7 @@ class _Course:
                 "name": name,
                 "interval": 1,
                 "mails": self.people.mails,
+                "hooks": self.people.hooks,
                 "options": options,
             }
         )
@@ -334,7 +339,7 @@ class _Course:
         self._free.put({graph: self._app(graph, store) for graph in GRAPHS})
 
     def _app(self, graph: str, store: Any) -> App[State]:
-        return app_of(graph, store, mails=self.people.mails)
+        return app_of(graph, store, mails=self.people.mails, hooks=self.people.hooks)
 
     def make(self, plan: Plan) -> Future[None]:
         """Make a call in one of the threads of callers."""
@@ -344,8 +349,7 @@ class _Course:
         self.processes.happened[plan.call.verb] += 1
         apps = self._free.get()
         try:
-            default = GRAPHS[plan.call.key.thread.startswith("child")]
-            app = apps[self.people.graphs.get(plan.call.key, default)]
+            app = apps[self.people.graph_of(plan.call.key)]
             found = perform(self.history, plan, app)
         finally:
             self._free.put(apps)
@@ -616,8 +620,10 @@ class _Course:
         while time.monotonic() < until:
             self.supervise()
             with suppress(MilecastleError):
+                self.deliveries = self._undelivered()
                 left = [text for key in self._keys() if (text := self._unfinished(key))]
                 left += [text for key in self._children() if (text := self._unended(key))]
+                left += self.deliveries
                 if not left:
                     return True
             if left != before:
@@ -634,7 +640,8 @@ class _Course:
             return ""
         waiting = len(waiting_inputs(store, key))
         unread = store.mailbox.unread(key) if info.waiting_topics else ()
-        plan = self.people.care(info, waiting, store.now(), unread)
+        is_told = not self.people.hooks or self._is_told(info)
+        plan = self.people.care(info, waiting, store.now(), unread) if is_told else None
         if plan is not None:
             self._futures.append(self.make(plan))
         is_over = info.status in ("completed", "cancelled") and not waiting
@@ -643,6 +650,25 @@ class _Course:
         return (
             f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
         )
+
+    def _undelivered(self) -> list[str]:
+        """Deliveries that are under way; one that has failed is retried."""
+        if not self.people.hooks:
+            return []
+        left = list(unfinished_deliveries(self._stores[0], self.people.tenants))
+        for info in left:
+            if info.status == "failed" and info.due_at is None:
+                self._futures.append(self.make(callers.simple("retry", info.key)))
+        return [f"{info.key.thread} {info.status}, due {info.due_at}" for info in left]
+
+    def _is_told(self, info: ThreadInfo) -> bool:
+        """Whether its events are delivered, as they are to be before somebody does more."""
+        if self.deliveries or is_unsettled(info):
+            return False
+        app = self._app(self.people.graph_of(info.key), self._stores[0])
+        for event in owed_events(app, info):
+            self.history.note("due", event)
+        return True
 
     def _children(self) -> Iterable[ThreadKey]:
         return History(calls=self.history.calls, effects=self._effects()).children()
@@ -667,8 +693,7 @@ class _Course:
         store: Any = self._stores[0]
         if store.thread(key) is None:
             return
-        default = GRAPHS[key.thread.startswith("child")]
-        app = self._app(self.people.graphs.get(key, default), store)
+        app = self._app(self.people.graph_of(key), store)
         reverted = any(map(reverts, self.history.of(key)))
         try:
             self.history.final[key] = look(app, store, key, reverted=reverted)

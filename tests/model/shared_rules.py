@@ -1,4 +1,4 @@
-"""The rules of what runs share: long-term memory and buckets."""
+"""The rules of what runs share: long-term memory, buckets and hooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tests.model.history import History
+from tests.model.history import History, deletes, families
 from tests.model.remembering import NEWEST, STEPS, Shown, own
 
 __all__ = ["SHARED_RULES"]
@@ -208,10 +208,56 @@ def a_run_takes_once(history: History) -> Iterator[str]:
             yield f"{tenant} took {count} turns in {allowed[tenant]} places"
 
 
+# ---- notifications
+
+
+def every_event_is_delivered(history: History) -> Iterator[str]:
+    """Ends for good and questions, each with one id, and nothing that did not happen.
+
+    Not of a deleted thread. Somebody who cancels what sleeps cancels deliveries, too.
+    """
+    if not history.hooks:
+        return
+    found = defaultdict[str, set[str]](set)
+    for effect in history.effects:
+        if effect.what == "delivered":
+            id, _, event = effect.place.partition("=")
+            found[event].add(id)
+    for event, ids in found.items():
+        if len(ids) > 1:
+            yield f"event {event} was delivered with {len(ids)} ids"
+    for key, seen in history.final.items():
+        calls = [*history.of(key)]
+        if any(map(deletes, calls)):
+            continue
+        due = {
+            f"completed {key.thread} {run.run_id}" for run in seen.runs if run.status == "completed"
+        }
+        due |= {
+            each.place
+            for each in history.effects
+            if each.what == "due" and each.place.split()[1] == key.thread
+        }
+        if not any(call.verb == "bulk cancel" for call in calls):
+            for event in due - found.keys():
+                yield f"event {event} was not delivered"
+        statuses, failed = {run.run_id: run.status for run in seen.runs}, Counter[str]()
+        first = families(seen.runs)
+        for kind, thread, mark in map(str.split, found):
+            if thread == key.thread and kind != "question":
+                if statuses.get(mark) != kind:
+                    yield f"event {kind} {thread} {mark} was delivered, and did not happen"
+                failed[first.get(mark, mark)] += kind == "failed"
+        again = sum(call.verb in ("retry", "bulk retry", "invoke") for call in calls)
+        if max(failed.values(), default=0) > 1 + again:
+            yield f"attempts of {key.thread} were delivered that were to be retried"
+
+
 SHARED_RULES: Sequence[Callable[[History], Iterator[str]]] = (
     memory_belongs_to_its_tenant,
     memory_counts_committed_steps,
     memory_is_not_older_than_its_writes,
     a_bucket_grants_at_most_its_rate,
     a_run_takes_once,
+    every_event_is_delivered,
 )

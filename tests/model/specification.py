@@ -7,17 +7,17 @@ Each rule reads the history and yields what is wrong with it. Drivers (``simulat
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
 from tests.model.history import (
     Call,
     History,
     Seen,
     cancels,
     deletes,
+    families,
     is_input,
     over,
     reverts,
@@ -36,18 +36,6 @@ def judge(history: History) -> list[str]:
 
 
 # ---- inputs
-
-
-def families(runs: Iterable[RunRecord]) -> dict[str, str]:
-    """The first run of each run: a retry continues the run before it."""
-    before = {run.run_id: run.previous_run_id for run in runs}
-    found: dict[str, str] = {}
-    for run_id in before:
-        first = run_id
-        while (earlier := before.get(first)) is not None:
-            first = earlier
-        found[run_id] = first
-    return found
 
 
 def by_operation(history: History) -> dict[tuple[ThreadKey, str], list[Call]]:

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from milecastle.app.runs import cancelling
+from milecastle.app.runs import cancelling, starting
 from milecastle.engine.context import Context
 from milecastle.engine.emissions import Emissions
 from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
 from milecastle.model.keys import ThreadKey
 from milecastle.model.limit_key import NO_KEY
+from milecastle.model.notices import Notice
 from milecastle.ports.buckets import Turn
 from milecastle.ports.limits import ClaimPlace, Rooms
 from milecastle.ports.mailbox import INPUTS, NewRun, Sent, StoredMessage
@@ -340,3 +341,18 @@ def test_a_bucket_that_ignores_what_others_took_is_found(monkeypatch: pytest.Mon
 
     changed(monkeypatch, "take", take, StoredBuckets)
     found("a bucket granted")
+
+
+def test_a_notice_that_is_lost_with_its_worker_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest: Any = cancelling.settle
+
+    def settle(*given: Any) -> bool:
+        *known, notify = given
+        owed: list[Notice] = []
+        is_settled: bool = honest(*known, owed.append)
+        for notice in owed:  # after the row was written without it
+            notify(notice)
+        return is_settled
+
+    monkeypatch.setattr(starting, "settle", settle)
+    found("was not delivered")

@@ -259,7 +259,8 @@ def test_an_attempt_that_cannot_read_the_thread_is_repeated(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Was broken: the delivery failed for good, as a node that raises."""
-    honest, tries = Deliveries._data, count()
+    honest: Any = vars(Deliveries)["_data"]
+    tries = count()
 
     def data(self: Deliveries, *given: Any) -> Any:
         if next(tries) == 0:
@@ -589,7 +590,8 @@ def test_a_child_notifies_its_parent_and_its_hooks(store: Store, receiver: Recei
     app.submit(order(), "a")
     work(app, child)
     assert app.state("a").state["note"] == "completed"
-    assert [one.document["data"]["graph"] for one in receiver.received] == ["orders", "parent"]
+    graphs = [one.document["data"]["graph"] for one in receiver.received]
+    assert sorted(graphs) == ["orders", "parent"]  # their order is not promised
 
 
 def test_the_delivery_of_a_deleted_thread_ends(receiver: Receiver) -> None:
