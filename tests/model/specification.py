@@ -206,10 +206,14 @@ def an_answer_is_heard_once(history: History) -> Iterator[str]:
         for answer, count in Counter(seen.heard).items():
             if count > 1:
                 yield f"answer {answer} in {key.thread} was taken by {count} questions"
+    children = history.children()
+    inputs = {call.op: call.key for call in history.calls if is_input(call)}
     for call in history.calls:
         if call.verb != "answer" or call.outcome != "returned" or call.key not in history.final:
             continue
-        is_moot = any(cancels(each) or deletes(each) for each in history.of(call.key))
+        parent = inputs.get(children.get(call.key, "").partition("/")[0], call.key)
+        near = (*history.of(call.key), *history.of(parent))  # a child is cancelled with its parent
+        is_moot = any(cancels(each) or deletes(each) for each in near)
         if not is_moot and call.op not in history.final[call.key].heard:
             yield f"answer {call.op} in {call.key.thread} was acknowledged, and no question took it"
 
