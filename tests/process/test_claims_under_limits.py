@@ -106,3 +106,23 @@ def test_more_held_back_than_a_look_visits_hide_nobody(monkeypatch: pytest.Monke
             ["14"],
             [],
         ]
+
+
+def test_more_full_keys_than_a_look_visits_hide_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed with a scan that continues behind the tenant at which it gave up."""
+    monkeypatch.setattr("milecastle.stores.postgres.claiming.VISITS", 3)
+    with closing(PostgresStore(the_cluster().url_of(new_schema()))) as store:
+        store.set_limit(Limit(key="customer", concurrency=1))
+        for number in range(1, 11):
+            key = f"customer={number:02}"
+            queued(store, f"runs {number}", number, limit_key=key, due_at=1)
+        assert len(store.claim("one", [LANE], limit=99)) == 10
+        for number in range(1, 11):
+            key = f"customer={number:02}"
+            queued(store, f"held {number}", 20 + number, limit_key=key, due_at=2)
+            queued(store, f"asleep {number}", 40 + number, limit_key=f"b={number:02}", due_at=2**53)
+        for number in range(11, 14):
+            queued(store, f"{number}", 60 + number, limit_key=f"customer={number}", due_at=number)
+        queued(store, "14", 80, due_at=14)
+        found = [names(store.claim("one", [LANE], limit=1)) for _ in range(5)]
+        assert found == [["11"], ["12"], ["13"], ["14"], []]
