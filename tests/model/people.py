@@ -135,7 +135,8 @@ class People:
         random = self.random
         keyed, configured = random.random() < self.keyed, random.random() < 0.3
         # one that is also invoked may be busy without a limit key, which its inputs then have not
-        keys = None if key in self.invokes else {"customer": f"c{sum(key.thread.encode()) % 2}"}
+        customer = "c1" if key.thread.endswith("2") else "c0"
+        keys = None if key in self.invokes else {"customer": customer}
         op = Input(self.name(), key, [], keyed=keyed, configured=configured, keys=keys)
         op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
         self.inputs[key].append(op)
@@ -204,7 +205,7 @@ class People:
         random = self.random
         graph = random.choice(("", *GRAPHS))
         tenant = random.choice(("", *self.tenants))
-        kind = random.choice(("concurrency", "key", "rate", "paused", "none"))
+        kind = random.choice(("concurrency", "key", "key", "rate", "paused", "none"))
         new = {
             "concurrency": Limit(graph=graph, tenant=tenant, concurrency=random.randint(1, 2)),
             "key": Limit(graph=graph, tenant=tenant, key="customer", concurrency=1),

@@ -201,7 +201,8 @@ def test_claims_that_count_no_keys_are_found(monkeypatch: pytest.MonkeyPatch) ->
         return honest((*place[:2], NO_KEY))
 
     changed(monkeypatch, "_covering", covering, Rooms)
-    found("under Limit(graph='', tenant='', key='customer'")
+    wrong = (each for seed in range(PATIENCE) for each in claim_history(seed, "memory"))
+    assert any("was exceeded" in each and "key='customer'" in each for each in wrong)
 
 
 def test_a_fleet_without_a_reconciler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
