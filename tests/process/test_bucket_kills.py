@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL"),
 ]
 QUICK = Size(runs=30, workers=2, kills=3, rate=10, burst=4)
-LONG = Size(runs=500, workers=5, kills=50, rate=5, burst=5)
+LONG = Size(runs=500, workers=5, kills=50, rate=2, burst=10)
 
 
 @pytest.mark.parametrize(
