@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections import Counter
+from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,14 @@ def family(number: int, children: int) -> list[int]:
 
 
 class Outcome(msgspec.Struct):
-    """``repeated`` calls ran again, ``late`` ones after their results were recorded."""
+    """``repeated`` calls ran again, ``late`` ones after their results were recorded.
+
+    ``skew`` is how many microseconds the workers' clock is before the store's.
+    """
 
     kills: int = 0
     repeated: int = 0
+    skew: float = 0.0
     late: list[str] = []
     wrong: list[str] = []
 
@@ -112,16 +116,21 @@ def killed(url: str, folder: Path, parents: int, kills: int, *, seed: int) -> Ou
 
 
 def _judge(app: App[Any], folder: Path, outcome: Outcome) -> None:
-    """Compare when each step ran with the entry that recorded it."""
+    """Compare when each step ran with the entry that recorded it.
+
+    The entry has the store's time. How far that is from the workers' is seen in the steps that ran
+    once: none of these ran after its entry.
+    """
     recorded: dict[tuple[str, str], float] = {}
     for row in app.threads():
         for entry in app.history(row.key.thread):
             call = entry.note.partition(" ")[0]
             recorded[row.key.thread, call] = entry.timestamp.timestamp() * 1_000_000
-    ran: Counter[tuple[str, str]] = Counter()
+    ran: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for line in (folder / "ran").read_text(encoding="utf-8").splitlines():
         thread, call, began = line.split("\t")
-        ran[thread, call] += 1
-        if float(began) > recorded.get((thread, call), float("inf")):
-            outcome.late.append(f"{thread} {call}")
-    outcome.repeated = sum(ran.values()) - len(ran)
+        ran[thread, call].append(float(began))
+    after = {key: max(began) - recorded.get(key, float("inf")) for key, began in ran.items()}
+    outcome.skew = max([0.0, *(after[key] for key in ran if len(ran[key]) == 1)])
+    outcome.late = [" ".join(key) for key in ran if after[key] > outcome.skew]
+    outcome.repeated = sum(len(began) - 1 for began in ran.values())
