@@ -144,6 +144,12 @@ def test_no_crash_changes_the_outcome_of_a_random_flow(flows: int) -> None:
     assert crashes > flows
 
 
+def test_crash_may_part_two_deadlines() -> None:
+    """Seen to fail: one call more than without a crash was allowed, and each deadline needs one."""
+    parts = [["sleep", "sleep0"]], [["step", "step1"], ["sleep", "sleep2"]]
+    crash_everywhere(app_of([["gather", *parts]]), {})
+
+
 # ---- edits
 
 
