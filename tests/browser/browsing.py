@@ -59,7 +59,7 @@ class Visit:
         helpers = page.locator("#liveness, [data-copy], button[data-opens], .scrub .btn")
         helpers.evaluate_all("found => found.forEach(one => one.remove())")
         return re.sub(
-            r"\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?",
+            r"\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?|\bnow\b",
             "a while",
             page.locator("body").inner_text(),
         )
