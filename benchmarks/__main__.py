@@ -53,7 +53,7 @@ VERBS: dict[str, tuple[Callable[..., Report], str]] = {
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "compute": (compute.measure, "items of a map in processes, beside concurrent.futures"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
-    "flows": (flows.measure, "recorded calls beside steps, resuming, and steps beside DBOS"),
+    "flows": (flows.measure, "recorded calls beside steps, resuming; steps beside DBOS, Temporal"),
     "edits": (edited_code.measure, "what a changed flow and a changed DBOS workflow make of a run"),
     "messages": (messages.measure, "sending and receiving, beside INSERT, a step, submit and DBOS"),
     "agents": (agents.measure, "turns and bytes of an agent, beside LangChain's on LangGraph"),

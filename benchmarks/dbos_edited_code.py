@@ -10,15 +10,16 @@ import os
 import sys
 import time
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from benchmarks.edited_code import STOP, Kind, cases, fails, same, topics, values
 
+Form = Literal["before", "after"]
 PATIENCE = 60.0
 """Whatever waits for as long is stuck: all messages have been sent."""
 
 
-def main(url: str, kind: Kind, number: int, form: Literal["before", "after"]) -> None:
+def main(url: str, kind: Kind, number: int, form: Form) -> None:
     """Start the workflows, or continue them with edited code."""
     dbos = import_module("dbos")
     DBOS = dbos.DBOS  # noqa: N806 - a class
@@ -73,4 +74,5 @@ def main(url: str, kind: Kind, number: int, form: Literal["before", "after"]) ->
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])  # type: ignore[arg-type]
+    url, chosen, wanted, at = sys.argv[1:]
+    main(url, cast("Kind", chosen), int(wanted), cast("Form", at))

@@ -1,9 +1,11 @@
-"""Flows: what a recorded call and a resumption cost. Peers take turns, best of several.
+"""Flows: what a recorded call and a resumption cost. PeerRun take turns, best of several.
 
 - ``call_vs_step``: a call of a flow, to a step of a graph that appends as much.
 - ``resume_10k_vs_1k``: resuming a flow after ten thousand calls, to after one thousand.
 - ``vs_dbos``: steps a second, to those of DBOS on the same PostgreSQL: ``one_vs_dbos`` in one flow,
   ``many_vs_dbos`` in many at once. ``vs_dbos`` is the lesser.
+- ``vs_temporal``: the same beside Temporal's development server with a database file. It is not a
+  server for production, so this has no bar.
 
 A figure with a suffix is of that database; without one it is the greater of both.
 """
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import msgspec
 
 from benchmarks.alternating import Peer, best_of
+from benchmarks.faults.world import TemporalServer, temporal_binary
 from benchmarks.postgres_server import fresh_schema, postgres_server
 from benchmarks.report import Report, columns
 from milecastle import END, START, ExecutionConfig, StateGraph, append, flow, interrupt, step
@@ -44,6 +47,9 @@ FIGURES = (
     "vs_dbos",
     "one_vs_dbos",
     "many_vs_dbos",
+    "vs_temporal",
+    "one_vs_temporal",
+    "many_vs_temporal",
 )
 
 
@@ -102,9 +108,14 @@ def on_sqlite(folder: Path, size: Size) -> dict[str, float]:
 
 
 def on_postgres(cluster: Cluster, size: Size) -> dict[str, float]:
-    """Calls; beside DBOS, where it is installed."""
+    """Calls; beside DBOS and Temporal, where they are installed."""
     found = _costs("postgres", size, partial(_in_schema, cluster))
-    return found | (_beside_dbos(cluster, size) if find_spec("dbos") else {})
+    peers: dict[str, PeerRun] = {}
+    if find_spec("dbos"):
+        peers["dbos"] = partial(_dbos, cluster)
+    if find_spec("temporalio") and temporal_binary():
+        peers["temporal"] = _temporal
+    return found | _beside(cluster, size, peers)
 
 
 def report(found: Mapping[str, float]) -> Report:
@@ -118,6 +129,9 @@ def report(found: Mapping[str, float]) -> Report:
 
 Place = Callable[[Callable[[str], float]], float]
 """Calls a function with the URL of a new store."""
+
+PeerRun = Callable[[Size], tuple[float, float]]
+"""The seconds of one flow, and of many at once."""
 
 
 def _in_folder(folder: Path, work: Callable[[str], float]) -> float:
@@ -191,16 +205,19 @@ def resumed(calls: int, url: str) -> float:
         return perf_counter() - began
 
 
-def _beside_dbos(cluster: Cluster, size: Size) -> dict[str, float]:
-    ours: list[tuple[float, float]] = []
-    theirs: list[tuple[float, float]] = []
+def _beside(cluster: Cluster, size: Size, peers: Mapping[str, PeerRun]) -> dict[str, float]:
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in ("", *peers)}
     for _ in range(size.peer_rounds):
-        ours.append(_ours(cluster, size))
-        theirs.append(_dbos(cluster, size))
-    one, many = (min(each) for each in zip(*ours, strict=True))
-    their_one, their_many = (min(each) for each in zip(*theirs, strict=True))
-    found = {"one_vs_dbos": their_one / one, "many_vs_dbos": their_many / many}
-    return found | {"vs_dbos": min(found.values())}
+        measured[""].append(_ours(cluster, size))
+        for name, peer in peers.items():
+            measured[name].append(peer(size))
+    best = {name: tuple(map(min, zip(*found, strict=True))) for name, found in measured.items()}
+    figures: dict[str, float] = {}
+    for name in peers:
+        ratios = [theirs / ours for theirs, ours in zip(best[name], best[""], strict=True)]
+        figures |= {f"one_vs_{name}": ratios[0], f"many_vs_{name}": ratios[1]}
+        figures[f"vs_{name}"] = min(ratios)
+    return figures
 
 
 def _ours(cluster: Cluster, size: Size) -> tuple[float, float]:
@@ -225,8 +242,20 @@ async def _many(app: Any, size: Size) -> None:
 
 
 def _dbos(cluster: Cluster, size: Size) -> tuple[float, float]:
-    command = [sys.executable, "-m", "benchmarks.dbos_flows", cluster.url]
-    command += [str(size.flows), str(size.each)]
+    return _printed("benchmarks.dbos_flows", cluster.url, size)
+
+
+def _temporal(size: Size) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        server = TemporalServer(Path(folder))
+        try:
+            return _printed("benchmarks.temporal_flows", f"127.0.0.1:{server.port}", size)
+        finally:
+            server.end()
+
+
+def _printed(module: str, place: str, size: Size) -> tuple[float, float]:
+    command = [sys.executable, "-m", module, place, str(size.flows), str(size.each)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
     one, many = map(float, done.stdout.split()[-2:])
     return one, many

@@ -62,6 +62,10 @@ CONTROLS = {
 """They cheat, and the oracle must catch them; they are not in the table."""
 
 
+def temporal_binary() -> str | None:
+    return which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
 class TemporalServer:
     """Temporal's development server with a database file."""
 
@@ -71,7 +75,7 @@ class TemporalServer:
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        binary = which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        binary = temporal_binary()
         assert binary is not None
         file = str(self._folder / "temporal.db")
         command = [binary, "server", "start-dev", "--headless", "--port", str(self.port)]

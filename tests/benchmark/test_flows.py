@@ -23,3 +23,5 @@ def test_postgres_has_its_figures() -> None:
         assert cluster is not None
         found = flows.on_postgres(cluster, SMALL)
     assert found["call_vs_step_postgres"] > 0
+    assert found["vs_dbos"] == min(found["one_vs_dbos"], found["many_vs_dbos"])
+    assert found["vs_temporal"] > 0

@@ -101,7 +101,8 @@ class GraphTools:
         caller = self._caller(ctx, "read" if params.name == RESULT and not is_graph else "run")
         if not is_graph and params.name != RESULT:
             raise MCPError(code=INVALID_PARAMS, message=f"there is no tool '{params.name}'")
-        given, id = params.arguments or {}, getattr(params, "request_state", None)
+        given = params.arguments or {}
+        id: Any = getattr(params, "request_state", None)
         if id:
             self._caller(ctx, "answer")
             responses = plain_responses(getattr(params, "input_responses", None) or {})
