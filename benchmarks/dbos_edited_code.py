@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 from benchmarks.edited_code import STOP, Kind, cases, fails, same, topics, values
 
+GOES_ON = ("ENQUEUED", "PENDING")
 Form = Literal["before", "after"]
 PATIENCE = 60.0
 """Whatever waits for as long is stuck: all messages have been sent."""
@@ -62,13 +63,17 @@ def main(url: str, kind: Kind, number: int, form: Form) -> None:
     until = time.monotonic() + PATIENCE
     for case in range(number):
         workflow_id = str(case)
-        while (found := DBOS.get_workflow_status(workflow_id)).status == "PENDING":
+        while (found := DBOS.get_workflow_status(workflow_id)).status in GOES_ON:
             if time.monotonic() > until:
                 break
             time.sleep(0.05)
         result, expected = found.output, values(edited[case]["after"])
-        ended = {"PENDING": "stuck", "SUCCESS": "right" if result == expected else "wrong"}
-        print(ended.get(found.status, "refused"))
+        if found.status in GOES_ON:
+            print("stuck")
+        elif found.status == "SUCCESS":
+            print("right" if result == expected else "wrong")
+        else:
+            print("refused")
     sys.stdout.flush()
     os._exit(0)
 

@@ -152,8 +152,8 @@ class Course(msgspec.Struct, kw_only=True):
     ``answered`` are the questions whose answers were acknowledged, ``timed_out`` those that code
     ran without, ``asked_again`` those of both that were open later on. ``again`` is the call's
     result after the end, and ``worked_again`` how many effects it had. ``problem`` says why it did
-    not come to an end. ``sent`` counts messages, and ``unread`` are those left in the end. ``woken``
-    counts the calls that only waited: a crash may part two deadlines that were one.
+    not come to an end. ``sent`` counts messages, and ``unread`` are those left in the end.
+    ``woken`` counts the calls that only waited: a crash may part two deadlines that were one.
     """
 
     thread: str | ThreadKey
