@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from functools import partial
 from itertools import count
 from typing import Any
@@ -27,6 +28,7 @@ from milecastle import (
     sleep,
     step,
 )
+from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import crash_everywhere
 
@@ -148,6 +150,26 @@ def test_crash_may_part_two_deadlines() -> None:
     """Seen to fail: one call more than without a crash was allowed, and each deadline needs one."""
     parts = [["sleep", "sleep0"]], [["step", "step1"], ["sleep", "sleep2"]]
     crash_everywhere(app_of([["gather", *parts]]), {})
+
+
+class Unsteady(MemoryStore):
+    """Commits take another time each time, so parallel results share other ones."""
+
+    chance = random.Random(32)
+
+    def commit(self, batch: Batch) -> None:
+        time.sleep(self.chance.choice((0, 0.002)))
+        super().commit(batch)
+
+
+def test_parts_may_be_recorded_together_or_not() -> None:
+    """Seen to fail: a path with another number of records was said not to be deterministic."""
+
+    @flow(name="gathers")
+    def gathers() -> list[Any]:
+        return gather(*(partial(step, same, f"{n}", name=f"{n}") for n in range(6)))
+
+    crash_everywhere(gathers.compile(store=Unsteady()), {})
 
 
 # ---- edits
