@@ -167,7 +167,7 @@ def test_parts_may_be_recorded_together_or_not() -> None:
 
     @flow(name="gathers")
     def gathers() -> list[Any]:
-        return gather(*(partial(step, same, f"{n}", name=f"{n}") for n in range(6)))
+        return [*gather(*(partial(step, same, f"{n}", name=f"{n}") for n in range(6)))]
 
     crash_everywhere(gathers.compile(store=Unsteady()), {})
 
