@@ -59,9 +59,9 @@ async def main() -> None:
     os.environ["CHAT_URL"] = f"http://127.0.0.1:{tool.server_port}/"
     clicks = hook("chat", verify=standard_webhooks("env:CHAT_SECRET"), to=lambda c: AnswerTo(**c))
     served: Any = asgi(app, token="t" * 32, worker=False, hooks=[clicks])
-    worker = Worker([app], WorkerOptions(deliver_to=("127.0.0.1",)))
+    options = WorkerOptions(deliver_to=("127.0.0.1",))
     await app.asubmit({"amount": 40, "paid": False}, thread="r-7")
-    await worker.run_until_idle()
+    await Worker([app], options).run_until_idle()
     print(POSTED[0]["question"])
     click = {"thread": "r-7", "question": POSTED[0]["question_id"], "answer": True, "by": "ann"}
     now, body = str(int(time.time())), json.dumps(click).encode()
@@ -71,7 +71,7 @@ async def main() -> None:
         for key in (b"forged", KEY, KEY):
             headers["webhook-signature"] = signature(key, "c-1", now, body)
             print((await client.post("/hooks/chat", content=body, headers=headers)).status_code)
-    await worker.run_until_idle()
+    await Worker([app], options).run_until_idle()
     print(app.state("r-7").state["paid"], app.answers("r-7")[0].by)
 
 

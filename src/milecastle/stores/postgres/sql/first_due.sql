@@ -7,13 +7,11 @@ FROM unnest(
 ) WITH ORDINALITY AS asked (lane, tenant, limit_key, rank, count, number), LATERAL (
     SELECT due_at
     FROM {schema}.threads
-    WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL AND {here}
-        AND (tenant, limit_key, rank, due_at)
-            >= (asked.tenant, asked.limit_key, asked.rank, 0)
-        AND (tenant, limit_key, rank, due_at) <= (
-            asked.tenant, asked.limit_key, asked.rank,
-            (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-        )
-    ORDER BY tenant, limit_key, rank, due_at
+    WHERE lane = asked.lane AND tenant = asked.tenant AND limit_key = asked.limit_key
+        AND worker = '' AND due_at IS NOT NULL AND {here}
+        AND (rank, due_at) >= (asked.rank, 0)
+        AND (rank, due_at)
+            <= (asked.rank, (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+    ORDER BY rank, due_at
     LIMIT asked.count
 ) AS found
