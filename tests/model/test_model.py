@@ -30,6 +30,7 @@ from milecastle.ports.mailbox import INPUTS, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.memory.buckets import StoredBuckets
+from milecastle.stores.memory.claims import Claims
 from milecastle.stores.memory.items import MemoryStoreItems, StoredItems
 from milecastle.stores.memory.messages import Messages
 from milecastle.stores.memory.store import MemoryMailbox
@@ -244,7 +245,7 @@ def test_a_message_that_wakes_no_thread_is_found(monkeypatch: pytest.MonkeyPatch
     def wake(honest: Any, *given: Any) -> None:
         return None
 
-    changed(monkeypatch, "_wake", wake, MemoryMailbox)
+    changed(monkeypatch, "wake", wake, Claims)
     found("a thread is stuck")
 
 
