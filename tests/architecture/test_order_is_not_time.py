@@ -20,6 +20,7 @@ DUE = (
     "known.due_at",
     "tenant, limit_key, rank, due_at",
     "limit_key, rank, due_at",
+    "rank, due_at",
 )
 """Orders in which threads are woken or claimed."""
 CHOOSERS = {"max", "min", "sorted", "sort", "merge", "nlargest", "nsmallest"}
