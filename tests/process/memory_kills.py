@@ -3,9 +3,9 @@
     python -m tests.process.memory_kills URL HOW STEPS SEED DEADLY
 
 ``HOW`` is ``commit``: a write is part of its step's commit; or ``apart``, the control: the node
-writes in a transaction of its own, as it would without ``ctx.memory``. Kills come at any moment,
-between any two statements, and inside the node after it has written: there with the chance
-``DEADLY``.
+writes in a transaction of its own, as it would without ``ctx.memory``. Kills come inside the node
+after it has written, with the chance ``DEADLY``, and but for the control at any moment, between any
+two statements.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main(url: str, how: str, steps: str, seed: str, deadly: str) -> None:
     """Run, or go on, until the end or a kill."""
     chance = random.Random(int(seed)) if int(seed) else None
     app = counting(url, how, int(steps), chance, float(deadly))
-    if chance is not None:
+    if chance is not None and how == "commit":
         after = chance.uniform(0.0, 0.02 / float(deadly))
         threading.Thread(target=_kill, args=[after], daemon=True).start()
     app.invoke({"n": 0}, "t", options=ExecutionOptions(max_steps=int(steps) + 10))
