@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -13,9 +13,12 @@ from zlib import crc32
 
 from milecastle import App, StateGraph
 from milecastle.fleet.posting import NotPosted
+from milecastle.model.keys import ThreadKey
+from milecastle.model.notices import is_unsettled
 from milecastle.model.run import ThreadInfo
+from tests.model.history import History
 
-__all__ = ["add_hook", "owed_events", "receiving", "unfinished_deliveries"]
+__all__ = ["add_hook", "note_told", "receiving", "undelivered"]
 
 _SECRET = "MODEL_HOOK_SECRET"
 
@@ -47,7 +50,27 @@ def receiving(world: Any) -> Generator[None, None, None]:
         yield
 
 
-def unfinished_deliveries(store: Any, tenants: Iterable[str]) -> Iterator[ThreadInfo]:
+def undelivered(
+    store: Any, tenants: Iterable[str], retry: Callable[[ThreadKey], object]
+) -> list[str]:
+    """Deliveries that are under way; one that has failed is retried."""
+    left = list(_unfinished_deliveries(store, tenants))
+    for info in left:
+        if info.status == "failed" and info.due_at is None:
+            retry(info.key)
+    return [f"{info.key.thread} {info.status}, due {info.due_at}" for info in left]
+
+
+def note_told(history: History, app: App[Any], info: ThreadInfo) -> bool:
+    """Whether a thread's events are delivered, as they are to be before somebody does more."""
+    if is_unsettled(info):
+        return False
+    for event in _owed_events(app, info):
+        history.note("due", event)
+    return True
+
+
+def _unfinished_deliveries(store: Any, tenants: Iterable[str]) -> Iterator[ThreadInfo]:
     for tenant in tenants:
         for info in store.threads(tenant):
             is_over = info.status in ("completed", "cancelled") and info.due_at is None
@@ -55,7 +78,7 @@ def unfinished_deliveries(store: Any, tenants: Iterable[str]) -> Iterator[Thread
                 yield info
 
 
-def owed_events(app: App[Any], info: ThreadInfo) -> Iterator[str]:
+def _owed_events(app: App[Any], info: ThreadInfo) -> Iterator[str]:
     """The events that a thread stands for, if it waits for somebody."""
     if info.status == "failed" and info.due_at is None and not info.worker:
         yield f"failed {info.key.thread} {info.run_id}"

@@ -28,7 +28,6 @@ from typing import Any
 from milecastle import App
 from milecastle.errors import MilecastleError
 from milecastle.model.keys import ThreadKey
-from milecastle.model.notices import is_unsettled
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.limits import Limit
@@ -37,7 +36,7 @@ from tests.model import callers
 from tests.model.callers import Input, Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.history import Effect, History, reverts
-from tests.model.hooks import owed_events, unfinished_deliveries
+from tests.model.hooks import note_told, undelivered
 from tests.model.nursery import FileWorld
 from tests.model.people import People
 from tests.model.proxy import Proxy
@@ -620,7 +619,9 @@ class _Course:
         while time.monotonic() < until:
             self.supervise()
             with suppress(MilecastleError):
-                self.deliveries = self._undelivered()
+                if self.people.hooks:
+                    store, tenants = self._stores[0], self.people.tenants
+                    self.deliveries = undelivered(store, tenants, self._retry)
                 left = [text for key in self._keys() if (text := self._unfinished(key))]
                 left += [text for key in self._children() if (text := self._unended(key))]
                 left += self.deliveries
@@ -640,7 +641,7 @@ class _Course:
             return ""
         waiting = len(waiting_inputs(store, key))
         unread = store.mailbox.unread(key) if info.waiting_topics else ()
-        is_told = not self.people.hooks or self._is_told(info)
+        is_told = self._is_told(info)
         plan = self.people.care(info, waiting, store.now(), unread) if is_told else None
         if plan is not None:
             self._futures.append(self.make(plan))
@@ -651,24 +652,14 @@ class _Course:
             f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
         )
 
-    def _undelivered(self) -> list[str]:
-        """Deliveries that are under way; one that has failed is retried."""
-        if not self.people.hooks:
-            return []
-        left = list(unfinished_deliveries(self._stores[0], self.people.tenants))
-        for info in left:
-            if info.status == "failed" and info.due_at is None:
-                self._futures.append(self.make(callers.simple("retry", info.key)))
-        return [f"{info.key.thread} {info.status}, due {info.due_at}" for info in left]
+    def _retry(self, key: ThreadKey) -> None:
+        self._futures.append(self.make(callers.simple("retry", key)))
 
     def _is_told(self, info: ThreadInfo) -> bool:
-        """Whether its events are delivered, as they are to be before somebody does more."""
-        if self.deliveries or is_unsettled(info):
-            return False
+        if self.deliveries or not self.people.hooks:
+            return not self.deliveries
         app = self._app(self.people.graph_of(info.key), self._stores[0])
-        for event in owed_events(app, info):
-            self.history.note("due", event)
-        return True
+        return note_told(self.history, app, info)
 
     def _children(self) -> Iterable[ThreadKey]:
         return History(calls=self.history.calls, effects=self._effects()).children()

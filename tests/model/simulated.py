@@ -23,7 +23,6 @@ from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
 from milecastle.model.limit_key import name_of
-from milecastle.model.notices import is_unsettled
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, graph_of
@@ -36,7 +35,7 @@ from tests.model.buckets import NotedBuckets
 from tests.model.callers import Plan, note_found, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.history import Call, History, reverts
-from tests.model.hooks import owed_events, receiving, unfinished_deliveries
+from tests.model.hooks import note_told, receiving, undelivered
 from tests.model.people import People
 from tests.model.specification import judge
 from tests.model.views import look, parent_of, remembered, served, unended
@@ -528,7 +527,8 @@ class ModelCourse(Course):
             timeline.run(timeline.now + SECOND)
             if self.people.unsure and self.random.random() < 0.5:
                 self.make(self.people.unsure.pop(0))
-            self.deliveries = self._undelivered()
+            if self.people.hooks:
+                self.deliveries = undelivered(self.opened, self.people.tenants, self._retry)
             left = [text for key in self.people.threads if (text := self._unfinished(key))]
             left += [text for key in self.history.children() if (text := self._unended(key))]
             left += self.deliveries
@@ -544,7 +544,7 @@ class ModelCourse(Course):
             return ""
         waiting = len(waiting_inputs(self.claims, key))
         unread = self.opened.mailbox.unread(key) if info.waiting_topics else ()
-        is_told = not self.people.hooks or self._is_told(info)
+        is_told = self._is_told(info)
         plan = self.people.care(info, waiting, self.timeline.now, unread) if is_told else None
         if plan is not None:
             self.make(plan)
@@ -565,23 +565,13 @@ class ModelCourse(Course):
             self.make(plan)
         return unended(info)
 
-    def _undelivered(self) -> list[str]:
-        """Deliveries that are under way; one that has failed is retried."""
-        if not self.people.hooks:
-            return []
-        left = list(unfinished_deliveries(self.opened, self.people.tenants))
-        for info in left:
-            if info.status == "failed" and info.due_at is None:
-                self.make(callers.simple("retry", info.key))
-        return [f"{info.key.thread} {info.status}, due {info.due_at}" for info in left]
+    def _retry(self, key: ThreadKey) -> None:
+        self.make(callers.simple("retry", key))
 
     def _is_told(self, info: ThreadInfo) -> bool:
-        """Whether its events are delivered, as they are to be before somebody does more."""
-        if self.deliveries or is_unsettled(info):
-            return False
-        for event in owed_events(self.direct[self.people.graph_of(info.key)], info):
-            self.history.note("due", event)
-        return True
+        if self.deliveries or not self.people.hooks:
+            return not self.deliveries
+        return note_told(self.history, self.direct[self.people.graph_of(info.key)], info)
 
     def _ask_again(self, key: ThreadKey) -> None:
         """Every key again, in a mode: it names the same run, and nothing runs."""

@@ -27,13 +27,18 @@ import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.limit_key import check_key_name, name_of
+from milecastle.model.limit_key import NO_KEY, check_key_name, name_of
+from milecastle.model.run import ThreadInfo
 
 _SECOND = 1_000_000
 _MOST = 2**31 - 1
 
 ClaimPlace = tuple[str, str, str]
 """A lane, a tenant, and a limit key: ``NO_KEY`` if there is none."""
+
+
+def place_of(line: ThreadInfo) -> ClaimPlace:
+    return line.lane, line.key.tenant, line.limit_key or NO_KEY
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,9 +32,9 @@ def _held(store: ClaimStore, stuck_after: float) -> Iterator[HeldLine]:
 
 
 def queue_document(store: ClaimStore) -> QueueDocument:
-    workers = store.workers()
+    workers, now = store.workers(), store.now()
     return QueueDocument(
         lanes=tuple(lane_line(depth, workers) for depth in store.depths()),
         limits=tuple(limit_line(limit) for limit in store.limits()),
-        buckets=tuple(bucket_line(level, store.now()) for level in bucket_levels(store)),
+        buckets=tuple(bucket_line(level, now) for level in bucket_levels(store)),
     )

@@ -148,9 +148,9 @@ def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
     if due_at > now:
         yield _line("not-due", f"it is not due until {seconds(moment(due_at))}")
         return
-    depths, workers = store.depths(), store.workers()
-    held = [*_unserved(info, workers), *_limited(info, store.limits(), depths)]
-    held += _limited_by_key(store, info)
+    depths, workers, limits = store.depths(), store.workers(), _limits_of(store, info)
+    held = [*_unserved(info, workers), *_limited(limits, depths)]
+    held += _limited_by_key(store, info, limits)
     if held:
         yield from held
         return
@@ -180,12 +180,17 @@ def _unserved(info: ThreadInfo, workers: Sequence[WorkerInfo]) -> Iterator[WhyLi
         yield _line("no-worker", f"no worker serves graph {quoted(graph)}", advice)
 
 
-def _limited(
-    info: ThreadInfo, limits: Sequence[Limit], depths: Sequence[LaneDepth]
-) -> Iterator[WhyLine]:
-    graph, tenant = graph_of(info.lane), info.key.tenant
+def _limits_of(store: ClaimStore, info: ThreadInfo) -> list[Limit]:
+    """The limits that cover a thread."""
+    graphs, tenants = ("", graph_of(info.lane)), ("", info.key.tenant)
+    keys = ("", name_of(info.limit_key))
+    found = (one for one in store.limits() if one.graph in graphs and one.tenant in tenants)
+    return [one for one in found if one.key in keys]
+
+
+def _limited(limits: Sequence[Limit], depths: Sequence[LaneDepth]) -> Iterator[WhyLine]:
     for limit in limits:
-        if limit.key or limit.graph not in ("", graph) or limit.tenant not in ("", tenant):
+        if limit.key:
             continue
         scope = _scope(limit)
         running = sum(
@@ -203,12 +208,11 @@ def _limited(
             yield _line("limit", said, "milecastle queue limit changes it")
 
 
-def _limited_by_key(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
-    graph, tenant = graph_of(info.lane), info.key.tenant
-    for limit in store.limits():
-        if limit.key != (name_of(info.limit_key) or None):
-            continue
-        if limit.graph not in ("", graph) or limit.tenant not in ("", tenant):
+def _limited_by_key(
+    store: ClaimStore, info: ThreadInfo, limits: Sequence[Limit]
+) -> Iterator[WhyLine]:
+    for limit in limits:
+        if not limit.key:
             continue
         said, advice = f"{_scope(limit)} with key {quoted(info.limit_key)}", "queue limit --key"
         if limit.concurrency is not None:

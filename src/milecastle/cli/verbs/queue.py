@@ -119,11 +119,11 @@ def _change_bucket(
         raise click.UsageError("queue bucket needs a name: queue bucket gpt --rate 100/60")
     if clear == (rate is not None or burst is not None):
         raise click.UsageError("queue bucket needs --rate, --burst or both; or --clear")
-    levels = [level.bucket for level in buckets.levels()]
-    known = next((one for one in levels if (one.name, one.tenant) == (name, tenant)), None)
     if clear:
         buckets.drop(tenant, name)
         return
+    levels = [level.bucket for level in buckets.levels()]
+    known = next((one for one in levels if (one.name, one.tenant) == (name, tenant)), None)
     if rate is not None:
         count, period = _rate(rate)
     elif known is not None:

@@ -12,11 +12,10 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_worker
 from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
-from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, charged
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, charged, place_of
 
 _SECOND = 1_000_000
 
@@ -70,7 +69,7 @@ class Claims:
         if meters or len(found) > limit:
             found = self._shared(lanes, limit, found, rooms)
         lines = [self._put(key, worker=worker) for _, key in found]
-        for meter in charged(meters, Counter(map(_place, lines))):
+        for meter in charged(meters, Counter(map(place_of, lines))):
             self._meters[meter.scope] = meter
         return lines
 
@@ -93,7 +92,7 @@ class Claims:
         return [meter.at(now) for meter in self._meters.values()]
 
     def _running(self) -> Counter[ClaimPlace]:
-        return Counter(_place(line) for line in self._lines.values() if line.worker)
+        return Counter(place_of(line) for line in self._lines.values() if line.worker)
 
     def _shared(
         self, lanes: Sequence[str], limit: int, due: Sequence[_Due], rooms: Rooms
@@ -101,8 +100,8 @@ class Claims:
         queues: dict[tuple[str, str, str, int], list[_Due]] = {}
         for each in due:
             line = self._lines[each[1]]
-            if rooms.is_open(_place(line)):
-                queues.setdefault((*_place(line), -line.priority), []).append(each)
+            if rooms.is_open(place_of(line)):
+                queues.setdefault((*place_of(line), -line.priority), []).append(each)
         groups = [Group(*queue, len(own)) for queue, own in sorted(queues.items())]
         scans = {
             lane: self.rotation.with_keys(
@@ -171,10 +170,6 @@ class Claims:
         self._write(line)
         self.note(key, line)
         return line
-
-
-def _place(line: ThreadInfo) -> ClaimPlace:
-    return line.lane, line.key.tenant, line.limit_key or NO_KEY
 
 
 def _depth(lane: str, tenant: str, lines: Sequence[ThreadInfo], now: int) -> LaneDepth:

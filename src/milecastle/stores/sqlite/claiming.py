@@ -37,7 +37,7 @@ from milecastle.ports.fairness import (
     keys_each,
     sizes,
 )
-from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, charged
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, charged, place_of
 from milecastle.stores.sqlite.rows import (
     Damaged,
     Row,
@@ -167,11 +167,7 @@ def _counted(
 def _group(thread: ThreadRow) -> tuple[str, str, str, int]:
     if thread.info is None:
         raise Damaged
-    return *_place(thread.info), -thread.info.priority
-
-
-def _place(line: ThreadInfo) -> ClaimPlace:
-    return line.lane, line.key.tenant, line.limit_key or NO_KEY
+    return *place_of(thread.info), -thread.info.priority
 
 
 def _due_order(thread: ThreadRow) -> tuple[int, ThreadKey]:
@@ -191,7 +187,7 @@ def claim(
     rooms = Rooms(meters, _running(transaction)) if meters else None
     found = shared(transaction, lanes, now, limit, rotation, rooms)
     lines = [_put(transaction, thread, worker=worker) for thread in found]
-    for meter in charged(meters, Counter(map(_place, lines))):
+    for meter in charged(meters, Counter(map(place_of, lines))):
         if meter.limit_key:
             transaction.run("put_key_meter", key_meter_row(meter))
         else:
