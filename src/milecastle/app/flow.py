@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import (
     Any,
     Final,
@@ -31,9 +31,15 @@ from milecastle.engine.flow import FlowBranch, MakeCalls, current_branch
 from milecastle.errors import InvalidRequest
 from milecastle.graph.functions import is_async, name_of, plain_function
 from milecastle.graph.sending import Command
-from milecastle.graph.structure import PLAIN, NodePolicy, read_retry, read_timeout
+from milecastle.graph.structure import (
+    PLAIN,
+    CompiledGraph,
+    NodePolicy,
+    read_retry,
+    read_timeout,
+)
 from milecastle.model.manifest import END, START
-from milecastle.model.policies import ExecutionConfig, Retry, Timeout
+from milecastle.model.policies import ExecutionConfig, Retry, RunOn, Timeout
 from milecastle.ports.task import MISSING
 
 P = ParamSpec("P")
@@ -223,13 +229,35 @@ class FlowStep(Generic[P, R]):
         self.function = function
         self.name = name
         self.policy = policy
+        self._graphs: dict[str, CompiledGraph] = {}
 
     def __call__(self, *args: P.args, **named: P.kwargs) -> R:
-        found: R = _call_step(self.name, self.function, args, named, self.policy)
+        found: R = _call_step(self.name, self.function, args, named, self.policy, self)
         return found
 
     def __repr__(self) -> str:
         return f"<step {self.name!r}>"
+
+    def graph_in(self, flow: str) -> CompiledGraph | None:
+        """With ``run_on``: a graph whose only node is this step, with the name of the flow."""
+        if self.policy.run_on is None or flow in self._graphs:
+            return self._graphs.get(flow)
+        function: Callable[..., Any] = self.function
+
+        def call(state: dict[str, Any]) -> dict[str, Any]:
+            return {RESULT: function(*state["args"], **state["named"])}
+
+        async def acall(state: dict[str, Any]) -> dict[str, Any]:
+            return {RESULT: await function(*state["args"], **state["named"])}
+
+        node = acall if is_async(function) else call
+        node.__module__ = plain_function(function).__module__
+        channels = {"args": list[Any], "named": dict[str, Any], RESULT: Any}
+        types = cast("Any", tuple)[(*_hints(function).values(),)]
+        graph = StateGraph[Any](_typed_dict(self.name, channels | {"types": types}), name=self.name)
+        graph.add_node(flow, node, run_on=self.policy.run_on, timeout=self.policy.timeout)
+        graph.add_edges(START, flow, END)
+        return self._graphs.setdefault(flow, graph.compile().graph)
 
 
 def _call_step(
@@ -238,10 +266,15 @@ def _call_step(
     args: tuple[Any, ...],
     named: Mapping[str, Any],
     policy: NodePolicy,
+    declared: FlowStep[..., Any] | None = None,
 ) -> Any:
     branch = current_branch.get()
     if branch is None:
         return function(*args, **named)
+    if declared is not None and policy.run_on is not None:
+        from milecastle.compute.steps import call_elsewhere  # threads are needed only here
+
+        function = partial(call_elsewhere, declared.graph_in, branch.flow)
     return branch.flow.perform(
         lambda branch: branch.flow.step(branch, name, function, args, named, policy), ()
     )
@@ -255,6 +288,7 @@ def step(
     name: str | None = ...,
     retry: Retry | int | None = ...,
     timeout: Timeout | float | None = ...,
+    run_on: RunOn | None = ...,
 ) -> Callable[[Callable[P, R]], FlowStep[P, R]]: ...
 @overload
 def step(
@@ -282,17 +316,18 @@ def step(
     name: str | None = None,
     retry: Retry | int | None = None,
     timeout: Timeout | float | None = None,
+    run_on: RunOn | None = None,
 ) -> Any:
     """Declare a function whose calls in a flow are recorded, or call one in place.
 
     ``@step`` and ``@step(retry=3, timeout=30)`` declare; in a flow ``step(function, *args)`` calls.
     A call that returned is never repeated. In an async flow every step is awaited; one that is a
-    plain function runs in a thread.
+    plain function runs in a thread. ``run_on="process"`` calls it in another process, as for nodes.
     """
     policy = PLAIN
-    if retry is not None or timeout is not None:
-        policy = NodePolicy(retry=read_retry(retry), timeout=read_timeout(timeout))
-        if policy.timeout is not None and policy.timeout.idle is not None:
+    if retry is not None or timeout is not None or run_on is not None:
+        policy = NodePolicy(retry=read_retry(retry), timeout=read_timeout(timeout), run_on=run_on)
+        if policy.timeout is not None and policy.timeout.idle is not None and run_on is None:
             raise TypeError("a step's timeout is Timeout(run=...) or seconds: it has no idle=")
 
     def declare(function: Callable[..., Any]) -> FlowStep[..., Any]:
@@ -300,12 +335,18 @@ def step(
 
     if function is None:
         return declare
+    known: FlowStep[..., Any] | None = None
     if isinstance(function, FlowStep):
         known = cast("FlowStep[..., Any]", function)
         function, name = known.function, name or known.name
+        run_on = run_on or known.policy.run_on
         policy = known.policy if policy is PLAIN else policy
     if args or name is not None or current_branch.get():
-        return _call_step(name or name_of(function), function, args, {}, policy)
+        if run_on is not None and (known is None or policy is not known.policy):
+            raise TypeError(
+                "declare a step that runs elsewhere with its options: @step(run_on=...)"
+            )
+        return _call_step(name or name_of(function), function, args, {}, policy, known)
     return declare(function)
 
 

@@ -22,19 +22,27 @@ from milecastle.graph.structure import CompiledGraph
 
 
 class Reference(msgspec.Struct, frozen=True):
+    """A graph, app or, with the name of its ``flow``, step of a module."""
+
     module: str
     attribute: str
+    flow: str = ""
 
 
-def reference_to(graph: CompiledGraph) -> Reference:
+def reference_to(graph: CompiledGraph, flow: str = "") -> Reference:
     """A graph's import reference; ``InvalidRequest`` if no module has it under a name."""
     for module in _modules(graph):
         for name, value in list(vars(module).items()):
-            found = graph_of(value)
+            found = graph_of(value, flow)
             if found is None or found.fingerprint != graph.fingerprint:
                 continue
             if [*_placed(found)] == [*_placed(graph)]:  # a fingerprint has only functions' names
-                return Reference(module.__name__, name)
+                return Reference(module.__name__, name, flow)
+    if flow:
+        raise InvalidRequest(
+            f"step '{graph.name}' runs in other processes, which cannot find it: define it at the "
+            "top level of a module, with @step(run_on=...)"
+        )
     raise InvalidRequest(
         f"nodes of the graph '{graph.name}' run in other processes, which cannot find it: assign "
         "the app, or its StateGraph, to a name at the top level of a module"
@@ -60,7 +68,10 @@ def _placed(graph: CompiledGraph) -> Iterator[int]:
             yield id(node.function)
 
 
-def graph_of(value: object) -> CompiledGraph | None:
+def graph_of(value: object, flow: str = "") -> CompiledGraph | None:
+    if flow:
+        make = getattr(type(value), "graph_in", None)
+        return make(value, flow) if make else None
     if isinstance(value, GraphBuilder):
         try:
             value = cast("Any", value).compile()
@@ -73,7 +84,7 @@ def graph_of(value: object) -> CompiledGraph | None:
 def find_graph(reference: Reference, fingerprint: str) -> CompiledGraph:
     place = f"{reference.module}:{reference.attribute}"
     module = importlib.import_module(reference.module)  # noqa: TID251 - named by the code that runs
-    graph = graph_of(getattr(module, reference.attribute, None))
+    graph = graph_of(getattr(module, reference.attribute, None), reference.flow)
     if graph is None or graph.fingerprint != fingerprint:
         raise InvalidRequest(
             f"{place} is another graph in the process that should run its nodes: it was changed, "

@@ -19,6 +19,7 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.plain import is_plain
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
+from milecastle.compute.finding import Reference
 from milecastle.engine.pauses import Paused
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
@@ -32,8 +33,7 @@ class TaskMessage(msgspec.Struct, array_like=True, tag=True, frozen=True): ...
 
 class Enter(TaskMessage, frozen=True):
     run: int
-    module: str
-    attribute: str
+    reference: Reference
     fingerprint: str
     path: tuple[str, ...]
     run_id: str
@@ -61,6 +61,7 @@ class TaskSent(TaskMessage, frozen=True):
     body: bytes
     without: tuple[str, ...]
     facts: TaskFacts | None
+    call: str = ""
 
 
 class Cancel(TaskMessage, frozen=True):

@@ -161,6 +161,7 @@ class RemoteTasks:
             run.values.pack(changed),
             without,
             task.facts,
+            task.call,
         )
         return RemoteTask(task, node, run.entered, run.base, work, self)
 
@@ -172,8 +173,7 @@ class RemoteTasks:
             values = GraphValues(graph, self._graph)
             entered = Enter(
                 next(_numbers),
-                found.module,
-                found.attribute,
+                found,
                 facts.fingerprint,
                 facts.path,
                 facts.run_id,

@@ -203,7 +203,16 @@ class _FarRun:
         state = {**self.base, **self.values.unpack(work.body)}
         for name in work.without:
             state.pop(name, None)
-        task = RunTask(self.facts, work.node, state, work.id, work.step, work.attempt, work.facts)
+        task = RunTask(
+            self.facts,
+            work.node,
+            state,
+            work.id,
+            work.step,
+            work.attempt,
+            work.facts,
+            work.call,
+        )
         return RunningTask(task, self.place, self.graph.nodes[work.node])
 
 
@@ -261,7 +270,7 @@ class FarTasks:
         run = self._runs.get(number)
         if run is None:
             entered = self._entered[number]
-            key = Reference(entered.module, entered.attribute), entered.fingerprint
+            key = entered.reference, entered.fingerprint
             graph = self._graphs.get(key)
             if graph is None:
                 graph = self._graphs[key] = find_graph(*key)

@@ -723,7 +723,6 @@ class RunningTask(msgspec.Struct, eq=False):
     node: Node
     made: Context | None = None
     over: bool = False
-    call: str = ""
 
     @property
     def context(self) -> Context:
@@ -744,7 +743,7 @@ class RunningTask(msgspec.Struct, eq=False):
                 began=facts.began,
                 port=port,
                 over=self.over,
-                call=self.call,
+                call=task.call,
             )
         return self.made
 

@@ -27,7 +27,7 @@ import msgspec.structs
 
 from milecastle.engine.calls import FAILED, LATE, OPEN, CallLog, NewCall, RecordedCall, shown
 from milecastle.engine.context import Context, RunningTask, read_time, seconds_of
-from milecastle.engine.pauses import FlowStopped, Paused, PausedFlow, Released
+from milecastle.engine.pauses import FlowStopped, Paused, PausedFlow, Released, StepRefused
 from milecastle.errors import (
     InvalidAnswer,
     InvalidRequest,
@@ -279,7 +279,7 @@ class FlowRun:
             if found.how == FAILED:
                 branch.failed = []
             return self._read(found)
-        timeout = None if policy.timeout is None else policy.timeout.run
+        timeout = policy.timeout.run if policy.timeout and not policy.run_on else None
         attempt = 1
         branch.busy = f"step '{name}'"
         try:
@@ -288,8 +288,10 @@ class FlowRun:
                 try:
                     value = yield CallStep(running, function, args, named, timeout)
                     break
+                except StepRefused as refused:
+                    raise refused.error from None
                 except Exception as error:
-                    retry = policy.retry
+                    retry = policy.attempts
                     if retry is None or attempt >= retry.attempts or not policy.is_retried(error):
                         how = type(error).__qualname__, str(error)
                         branch.failed = [NewCall([id, "step", name, [*how], FAILED])]
@@ -310,8 +312,8 @@ class FlowRun:
     def _running(self, id: str, attempt: int) -> RunningTask:
         """The call as a task: its context has its own idempotency key."""
         own = self.running
-        task = msgspec.structs.replace(own.task, id=f"{own.task.id}.{id}", attempt=attempt)
-        return RunningTask(task, own.place, own.node, call=id)
+        task = msgspec.structs.replace(own.task, id=f"{own.task.id}.{id}", attempt=attempt, call=id)
+        return RunningTask(task, own.place, own.node)
 
     # ---- waits
 

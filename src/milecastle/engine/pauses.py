@@ -58,6 +58,14 @@ class BeyondRecord(BaseException):
     """Ends a replay at a call that is not recorded."""
 
 
+class StepRefused(Exception):
+    """Ends the call of a step that cannot run elsewhere, or whose result cannot be used."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class FlowStopped(BaseException):
     """Ends a flow that may not write: an entry was refused, or the code differs from the record."""
 

@@ -51,7 +51,7 @@ class RunTask(msgspec.Struct, eq=False):
     """One attempt at a task: run a node with these values of the state.
 
     ``id`` names the task within its step. ``facts`` are there if the node takes a context; any
-    other task that needs them asks the port.
+    other task that needs them asks the port. ``call`` is the id of a flow's call, in a step of it.
     """
 
     run: RunFacts
@@ -61,6 +61,7 @@ class RunTask(msgspec.Struct, eq=False):
     step: int
     attempt: int = 1
     facts: TaskFacts | None = None
+    call: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from milecastle import (
     Timeout,
 )
 from milecastle.compute import processes, task_server
+from milecastle.compute.finding import Reference
 from milecastle.compute.messages import (
     Ask,
     AskReply,
@@ -524,9 +525,9 @@ class Near:
         )
         self.thread.start()
         assert self.receive() == [Ready()]
-        place = module or "tests.acceptance.compute.graphs"
+        place = Reference(module or "tests.acceptance.compute.graphs", attribute)
         config = self.values.pack_one({"tone": "low"})
-        self.enter = Enter(1, place, attribute, self.graph.fingerprint, (), "run", None, config)
+        self.enter = Enter(1, place, self.graph.fingerprint, (), "run", None, config)
         self.send(self.enter, SharedValues(1, 1, self.values.pack({"numbers": [1], "number": 9})))
 
     def send(self, *messages: Any) -> None:
