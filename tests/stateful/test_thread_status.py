@@ -36,13 +36,13 @@ from milecastle import (
 )
 from milecastle.app.threads.children import children_of, own_threads
 from milecastle.cli.unloadable import commit_unloadable
-from milecastle.cli.verbs.check import fit_of
 from milecastle.model.checkpoint import HOLDING, Entry
 from milecastle.model.run import TRANSITIONS, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock, WrappedStore, with_store
 from milecastle.views.lines import thread_line
+from milecastle.views.versions import thread_fit
 from tests.every_store import EVERY_KIND, Stores
 
 KEY = ThreadKey("default", "t")
@@ -212,7 +212,7 @@ class Life:
         is_left = bool(head.next or head.route)
         assert (info.status == "completed") == (not is_left)
         assert is_left or not questions
-        fit = fit_of(self.store, self.hosts[0], info)
+        fit = thread_fit(self.hosts[0], info)
         assert (fit.status if fit else "completed") == info.status
 
     def _head(self) -> Entry | None:

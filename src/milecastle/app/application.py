@@ -721,11 +721,11 @@ class App(Generic[S]):
         unfinished flow is replayed. Nothing is changed, and no state of a graph is decoded.
         """
         threads, key = self._runner.stored(thread)
-        chain = threads.store.read(key)
-        if chain is None:
+        head = threads.store.head(key)
+        if head is None:
             raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
-        found = foresee(threads, key, chain)
-        if found and chain.entries[-1].next and threads.graph.has_flow:
+        found = foresee(threads, key, head)
+        if found and head.next and threads.graph.has_flow:
             replayed = replay_thread(self._runner, threads, key)
             if replayed.verdict == "differs":
                 return msgspec.structs.replace(found, reasons=(replayed.detail,))

@@ -47,10 +47,11 @@ class ErrorDocument(Document, frozen=True):
 
 
 class ThreadFit(Document, frozen=True):
-    """A thread's compatibility with the current code."""
+    """A thread's compatibility with the current code. ``fingerprint`` is its own graph's."""
 
     thread: str
     status: str
+    fingerprint: str
     next: tuple[str, ...]
     fits: bool
     reasons: tuple[str, ...]
@@ -774,11 +775,13 @@ class AnswerLine(Document, frozen=True):
 class ReplayLine(Document, frozen=True):
     """Outcome of replaying a thread on the current code: ``same``, ``continues`` or ``differs``.
 
-    ``calls`` counts recorded calls of a flow, or evaluated steps of a graph.
+    ``calls`` counts recorded calls of a flow, or evaluated steps of a graph. ``fingerprint`` is the
+    recorded graph's.
     """
 
     thread: str
     run_id: str
+    fingerprint: str
     verdict: str
     calls: int
     detail: str

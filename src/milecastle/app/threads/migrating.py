@@ -39,9 +39,12 @@ class BroughtOver(msgspec.Struct, frozen=True):
     renames: Renames = Renames()
 
 
-def foresee(threads: Threads, key: ThreadKey, chain: Chain) -> Compatibility:
-    fit = _own_fit(threads, key, chain.entries[-1])
-    inside = [found.fit() for found in _inside(threads, key, chain)]
+def foresee(
+    threads: Threads, key: ThreadKey, head: Entry, chain: Chain | None = None
+) -> Compatibility:
+    """Judge a thread, and the subgraphs it is in the middle of, for which its chain is read."""
+    fit = _own_fit(threads, key, head)
+    inside = [found.fit() for found in _inside(threads, key, head, chain)]
     unfit = [found for found in (fit, *inside) if not found]
     if not unfit:
         return fit
@@ -69,7 +72,7 @@ class _Inside(msgspec.Struct, frozen=True):
     chain: Chain
 
     def fit(self) -> Compatibility:
-        fit = foresee(self.threads, self.key, self.chain)
+        fit = foresee(self.threads, self.key, self.chain.entries[-1], self.chain)
         reasons = tuple(f"in subgraph '{self.node}': {reason}" for reason in fit.reasons)
         return msgspec.structs.replace(fit, reasons=reasons)
 
@@ -78,12 +81,14 @@ class _Inside(msgspec.Struct, frozen=True):
         fingerprint = self.chain.entries[-1].fingerprint
         if fingerprint == self.threads.graph.fingerprint:
             return False
-        inside = _inside(self.threads, self.key, self.chain)
+        inside = _inside(self.threads, self.key, self.chain.entries[-1], self.chain)
         return fingerprint in self.threads.migrations or any(one.is_migrated() for one in inside)
 
 
-def _inside(threads: Threads, key: ThreadKey, chain: Chain) -> Iterator[_Inside]:
-    nodes, entry = threads.graph.nodes, chain.entries[-1]
+def _inside(
+    threads: Threads, key: ThreadKey, entry: Entry, chain: Chain | None
+) -> Iterator[_Inside]:
+    nodes = threads.graph.nodes
     if entry.fingerprint == threads.graph.fingerprint:
         return  # which covers those of its subgraphs
     own = _own_fit(threads, key, entry)
@@ -93,6 +98,9 @@ def _inside(threads: Threads, key: ThreadKey, chain: Chain) -> Iterator[_Inside]
         subgraph = nodes[now].subgraph if now in nodes else None
         if subgraph is None:
             continue
+        chain = chain or threads.store.read(key, entry.seq)
+        if chain is None:
+            return  # deleted meanwhile
         for task, child in children_at(threads.store, key, place_of(chain), name):
             found = threads.store.read(child)
             if found is not None:
@@ -107,7 +115,7 @@ def bring_over(
     Raises ``ResumeRefused`` with the reasons if there is none.
     """
     entry, graph = chain.entries[-1], threads.graph
-    fit = foresee(threads, key, chain)
+    fit = foresee(threads, key, entry, chain)
     if not fit and not (accept and fit.acceptable):
         raise ResumeRefused(root_of(key).thread, fit.reasons, advice=fit.advice)
     if entry.fingerprint == graph.fingerprint:
@@ -118,7 +126,7 @@ def bring_over(
     own = _own_fit(threads, key, entry)
     if own:
         position = threads.restore(chain, own.renames)
-        migrated = [one.task for one in _inside(threads, key, chain) if one.is_migrated()]
+        migrated = [one.task for one in _inside(threads, key, entry, chain) if one.is_migrated()]
         fitting = _fitting(threads, key, position)
         released = tuple(task_renamed(task, own.renames) for task in migrated)
         return BroughtOver(

@@ -16,10 +16,9 @@ from milecastle.cli.printing import ProgressReport, counted
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, problem_line, verb
 from milecastle.errors import DefinitionError
-from milecastle.model.run import ThreadInfo
-from milecastle.ports.store import Store
 from milecastle.views.documents import CheckDocument, ThreadFit
 from milecastle.views.lines import names
+from milecastle.views.versions import thread_fit
 
 
 @click.command("check")
@@ -62,26 +61,9 @@ def _fits(session: Session, app: App[Any]) -> Iterator[ThreadFit]:
     progress = ProgressReport("checking threads")
     for info in own_threads(store, session.tenant):
         progress.at(info.key.thread)
-        found = fit_of(store, app, info)
+        found = thread_fit(app, info)
         if found is not None:
             yield found
-
-
-def fit_of(store: Store, app: App[Any], info: ThreadInfo) -> ThreadFit | None:
-    """A thread that has something left to run, and whether it would resume; else ``None``."""
-    key = info.key
-    head = store.head(key)
-    if head is None or not (head.next or head.route):
-        return None
-    fit = app.fit(key)
-    return ThreadFit(
-        thread=key.thread,
-        status=info.status,
-        next=head.next or head.route,
-        fits=bool(fit),
-        reasons=fit.reasons,
-        note=fit.note,
-    )
 
 
 def _print(

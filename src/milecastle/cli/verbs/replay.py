@@ -7,7 +7,6 @@ from itertools import islice
 
 import click
 
-from milecastle.app.replaying import Replay
 from milecastle.app.threads.children import own_threads
 from milecastle.app.with_store import with_store
 from milecastle.cli.exits import OK, REFUSED
@@ -15,6 +14,7 @@ from milecastle.cli.printing import ProgressReport, counted, print_document, pri
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, verb
 from milecastle.views.documents import ReplayDocument, ReplayLine
+from milecastle.views.versions import replay_line
 
 
 @click.command("replay")
@@ -40,30 +40,21 @@ def command(session: Session, sample: int, tag: str | None, nodes: tuple[str, ..
     store = app.store if app.has_store else session.store()
     if not app.has_store:
         app = with_store(app, store)
-    progress, found = ProgressReport("replaying threads"), list[Replay]()
+    progress, found = ProgressReport("replaying threads"), list[ReplayLine]()
     own = (
         info for info in own_threads(store, session.tenant, tag=tag) if info.graph == app.graph.name
     )
     for info in islice(own, sample):
         progress.at(info.key.thread)
         with session.user_code():
-            found.append(app.replay(info.key, nodes=nodes))
+            found.append(replay_line(app, info, nodes))
     differing = [one for one in found if one.verdict == "differs"]
     if session.as_json:
         print_document(
             ReplayDocument(
                 app=session.app_reference or "",
                 ok=not differing,
-                threads=tuple(
-                    ReplayLine(
-                        thread=one.thread,
-                        run_id=one.run_id,
-                        verdict=one.verdict,
-                        calls=one.calls,
-                        detail=one.detail,
-                    )
-                    for one in found
-                ),
+                threads=tuple(found),
             )
         )
     else:

@@ -18,13 +18,13 @@ from milecastle.draw.style import STYLE
 from milecastle.errors import InvalidAnswer, InvalidRequest, MilecastleError
 from milecastle.fleet.schedules import Schedules
 from milecastle.ports.claims import ClaimStore
-from milecastle.ports.store import offers
 from milecastle.server.documents import HttpDocument, RunRequest
 from milecastle.server.graphs import graph_document, graphs_document, served
 from milecastle.server.pages.drawing import NodeLook, draw_page
 from milecastle.server.pages.rendering import command_line, fitting, segment, shown_size
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
 from milecastle.server.pages.timeline import folded
+from milecastle.server.pages.versions import quick_fits, version_rows
 from milecastle.server.pages.view import PagePlace, PageView, WebPage, of_tenant
 from milecastle.server.pages.words import duration, plural
 from milecastle.server.problems import Refused, problem_document
@@ -32,8 +32,7 @@ from milecastle.server.redaction import Redact, after_hook, without_values
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import submit_run
 from milecastle.support.printable import printable
-from milecastle.views.documents import LaneLine, ScheduleLine
-from milecastle.views.fleet import queue_document
+from milecastle.views.documents import ScheduleLine
 from milecastle.views.graphs import input_schema
 from milecastle.views.lines import schedule_line
 from milecastle.views.node_statistics import NodeStatistic, NodeStatistics
@@ -132,6 +131,8 @@ def _view(
         lambda name: f"#node-{segment(name)}",
         notes=notes_of(app.graph),
     )
+    fits = quick_fits(request, app)
+    versions = version_rows(request, app, fits)
     return PageView(
         template="graph.html",
         title=document.graph,
@@ -146,7 +147,9 @@ def _view(
             "ways": get_args(ColouredBy),
             "runs": counted.runs,
             "slowest": max((one.p95 for one in counted.nodes), default=0),
-            "versions": _versions(request, app),
+            "versions": versions[:_VERSIONS],
+            "version_count": len(versions),
+            "is_cut": fits is not None and fits.is_cut,
             "channels": list(fitting(channels, _size, _PART)),
             "channel_count": len(channels),
             "schedules": _schedules(request, app),
@@ -167,15 +170,6 @@ def _look(stat: NodeStatistic | None, all_: NodeStatistics, by: ColouredBy) -> N
         return NodeLook("done", plural(stat.attempts, "run"))
     tried = stat.attempts + stat.failed
     return NodeLook("bad", f"{stat.failed} of {plural(tried, 'run')} failed", stat.failed / tried)
-
-
-def _versions(request: ApiRequest, app: App[Any]) -> list[LaneLine]:
-    """The versions of a graph with threads that workers have or will have."""
-    store, graph = request.service.store, app.graph.name
-    if not offers(store, ClaimStore):
-        return []
-    lanes = queue_document(store).lanes
-    return [one for one in lanes if (one.graph, one.tenant) == (graph, request.tenant)][:_VERSIONS]
 
 
 def _size(row: dict[str, Any]) -> int:

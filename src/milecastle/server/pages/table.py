@@ -24,6 +24,7 @@ from milecastle.server.pages import (
     thread_forms,
     thread_runs,
     threads,
+    versions,
     workers,
 )
 from milecastle.server.pages.view import WebPage
@@ -62,6 +63,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
     graphs.show_graph,
     graphs.draw_graph,
     graphs.start_run,
+    versions.show_versions,
     schedules.show_schedules,
     schedules.change_schedule,
     schedules.plan_backfill,
