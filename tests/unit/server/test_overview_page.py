@@ -14,7 +14,7 @@ from milecastle.fleet.schedules import Schedules
 from milecastle.graph.schedules import ScheduleInfo
 from milecastle.server.pages.charts import Stack, stacked
 from milecastle.server.pages.json_tree import json_tree
-from milecastle.server.pages.words import ago, duration
+from milecastle.server.pages.words import ago, cron_words, duration
 from milecastle.views.overview import (
     AskingLine,
     AttentionKind,
@@ -187,8 +187,8 @@ def test_two_checkpoints_are_compared(api: Api, browser: Browser) -> None:
         "t@1",
         "t@2",
     ]
-    rows = [" ".join(one.text.split()) for one in found.all("tr") if "$" in one.text]
-    assert rows == ['$.log[0]not set"begin"', "$.n4243"]
+    rows = [" ".join(one.text.split()) for one in found.all("tr")][-2:]
+    assert rows == ['log[0]not set"begin"', "n4243"]
     (node,) = [one.text for one in found.all("tr") if one.text.startswith("begin")]
     assert "none" in node
     assert found.commands() == ["milecastle diff -- t@1 t@2"]
@@ -394,3 +394,37 @@ def test_schedules_are_run_now_and_backfilled_from_their_page(api: Api, browser:
 def hour(time: datetime) -> int:
     """The tick of an hour, in microseconds."""
     return int(time.timestamp()) // 3600 * 3600 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "said"),
+    [
+        ("*/15 * * * *", "UTC", "every 15 minutes"),
+        ("*/7 * * * *", "UTC", ""),
+        ("0 * * * *", "Europe/London", "every hour"),
+        ("30 * * * *", "UTC", ""),
+        ("0 3 * * *", "UTC", "every day at 03:00"),
+        ("30 7 * * 1-5", "America/New_York", "every weekday at 07:30, New York"),
+        ("0 6 1 * *", "Europe/London", "first of the month at 06:00, London"),
+        ("0 6 13 * 5", "UTC", ""),
+        ("0 6 1 2 *", "UTC", ""),
+        ("0 6,18 * * *", "UTC", ""),
+    ],
+)
+def test_a_cron_line_is_said_in_words_only_if_they_are_exact(
+    cron: str, zone: str, said: str
+) -> None:
+    """Tried: every 7 minutes, which an hour interrupts; a day of the month and of the week."""
+    assert cron_words(cron, zone) == said
+
+
+def test_a_chart_has_its_numbers_in_a_table(api: Api, browser: Browser) -> None:
+    """Tried: the counts of the first bar of each part alone."""
+    stacks = [Stack(f"2026-11-19T10:{minute:02}:00Z", 2, 1) for minute in range(60)]
+    assert stacked(stacks, 226, ("a", "b")).rows == tuple(
+        (f"10:{minute}", 20, 10) for minute in ("00", 10, 20, 30, 40, 50)
+    )
+    api.run("fails", 13)
+    for path in ("/overview", "/failures"):
+        cells = [one.text for one in browser.page(path).all("td", **{"class": "n"})]
+        assert "1" in cells, path

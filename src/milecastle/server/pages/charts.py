@@ -48,6 +48,8 @@ class Chart(NamedTuple):
     lower: int
     upper: int
     most: int
+    rows: tuple[tuple[str, int, int], ...]
+    """The counts as a table, summed from mark to mark."""
 
 
 def stacked(
@@ -100,7 +102,12 @@ def drawn(given: Sequence[Bar], height: int) -> Chart:
         if index % every == 0 and index * step < 92
     )
     lower, upper = sum(one.lower for one in given), sum(one.upper for one in given)
-    return Chart(height, tuple(bars), lines, marks, lower, upper, most)
+    rows = tuple(
+        (given[at].mark, sum(one.lower for one in part), sum(one.upper for one in part))
+        for at in range(0, len(given), every)
+        if (part := given[at : at + every])
+    )
+    return Chart(height, tuple(bars), lines, marks, lower, upper, most, rows)
 
 
 def _ceiling(most: int) -> int:

@@ -9,6 +9,7 @@ from secrets import token_hex
 from typing import Any, Final, Literal, get_args
 
 import msgspec
+import msgspec.structs
 from markupsafe import escape
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from milecastle.server.documents import HttpDocument, RunRequest
 from milecastle.server.graphs import graph_document, graphs_document, served
 from milecastle.server.pages.drawing import NodeLook, draw_page
 from milecastle.server.pages.rendering import command_line, fitting, segment, shown_size
+from milecastle.server.pages.schedules import when_said
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
 from milecastle.server.pages.timeline import folded
 from milecastle.server.pages.versions import quick_fits, version_rows
@@ -184,7 +186,10 @@ def _whole(value: Any) -> Any:
 def _schedules(request: ApiRequest, app: App[Any]) -> list[ScheduleLine] | None:
     if request.tenant != app.tenant or not isinstance(request.service.store, ClaimStore):
         return None
-    lines = [schedule_line(info) for info in Schedules(app).all()]
+    lines = [
+        msgspec.structs.replace(schedule_line(info), when=when_said(info.schedule))
+        for info in Schedules(app).all()
+    ]
     return list(fitting(lines, lambda line: 600 + shown_size(line.name), _PART))
 
 

@@ -24,7 +24,7 @@ from milecastle.server.documents import HttpDocument
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.rendering import fitting, query_text, segment, shown_size
 from milecastle.server.pages.view import PageView, WebPage
-from milecastle.server.pages.words import duration
+from milecastle.server.pages.words import cron_words, duration
 from milecastle.server.request import ApiRequest
 from milecastle.views.documents import ScheduleLine
 from milecastle.views.lines import schedule_line
@@ -69,6 +69,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     graph: str
     line: ScheduleLine
     when: str
+    cron: str
     ticks: list[tuple[float, str]] | None
     firings: list[Firing]
 
@@ -120,17 +121,19 @@ def _rows(request: ApiRequest, now: int) -> Iterator[ScheduleRow]:
             yield ScheduleRow(
                 graph=name,
                 line=schedule_line(info),
-                when=_when(info.schedule),
+                when=when_said(info.schedule),
+                cron="" if isinstance(info.schedule.when, timedelta) else info.schedule.described,
                 ticks=_ticks(info.schedule, now),
                 firings=_firings(request.service.store, app.tenant, info.schedule, now),
             )
 
 
-def _when(schedule: Schedule) -> str:
+def when_said(schedule: Schedule) -> str:
+    """When it fires, in words if they are few."""
     period = schedule.when
     if isinstance(period, timedelta):
         return f"every {duration(period.total_seconds())}"
-    return schedule.described
+    return cron_words(period, schedule.tz) or schedule.described
 
 
 def _firings(store: Store, tenant: str, schedule: Schedule, now: int) -> list[Firing]:

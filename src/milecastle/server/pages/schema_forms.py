@@ -38,6 +38,13 @@ _MOST: Final = 100
 """How many fields a form may have, and how many choices a field; what has more is JSON."""
 _REFERENCES: Final = 20
 _SHORT: Final = 200
+_KINDS: Final = {
+    "string": "text",
+    "integer": "whole number",
+    "array": "a list",
+    "object": "an object",
+    "boolean": "yes or no",
+}
 _SIMPLE: Final = ("boolean", "string", "number", "integer")
 
 
@@ -169,6 +176,7 @@ def _hint(schema: _Schema) -> str:
         f"{name} {schema[name]}" for name in names[2:] if isinstance(schema.get(name), int | str)
     ]
     kind = [str(schema[name]) for name in names[:2] if isinstance(schema.get(name), str)]
+    kind = [_KINDS.get(one, one) for one in kind]
     return ", ".join([" ".join(kind), *said] if kind else said)[:_SHORT]
 
 

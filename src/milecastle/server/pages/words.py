@@ -73,6 +73,41 @@ def ago(moment: str, now: float | None = None) -> str:
     return f"{rough(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
+_PERIODS: Final = ("2", "3", "4", "5", "6", "10", "12", "15", "20", "30")
+"""Of minutes, as an hour has whole ones."""
+_WEEKDAYS: Final = {
+    "*": "every day",
+    "1-5": "every weekday",
+    "mon-fri": "every weekday",
+    "0": "every Sunday",
+    "1": "every Monday",
+    "2": "every Tuesday",
+    "3": "every Wednesday",
+    "4": "every Thursday",
+    "5": "every Friday",
+    "6": "every Saturday",
+    "7": "every Sunday",
+}
+
+
+def cron_words(cron: str, zone: str) -> str:
+    """A cron line of a common form in words; empty for others."""
+    minute, hour, day, month, weekday = cron.split()
+    is_plain = (day, month, weekday) == ("*", "*", "*")
+    period = minute.removeprefix("*/")
+    if is_plain and (hour, minute) == ("*", f"*/{period}") and period in _PERIODS:
+        return f"every {period} minutes"
+    if is_plain and hour == "*" and minute in ("*", "0"):
+        return "every minute" if minute == "*" else "every hour"
+    if not (minute.isdecimal() and hour.isdecimal()) or month != "*":
+        return ""
+    days = _WEEKDAYS.get(weekday.lower(), "") if day == "*" else ""
+    if day.isdecimal() and weekday == "*":
+        days = "first of the month" if int(day) == 1 else f"day {int(day)} of the month"
+    place = "" if zone == "UTC" else f", {zone.rpartition('/')[2].replace('_', ' ')}"
+    return f"{days} at {int(hour):02}:{int(minute):02}{place}" if days else ""
+
+
 def soon(moment: str) -> str:
     """Time until then, in one unit."""
     return rough(max(0.0, parsed(moment).timestamp() - time.time()))
