@@ -27,19 +27,22 @@ def differences(page: str, program: str, code: str) -> list[str]:
     return [*wrong, *(line for line in rest.splitlines() if line.strip())]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("peer", PEERS)
-def test_page_shows_the_whole_program(peer: str, when: str) -> None:
+PROGRAMS = [f"{peer}_{when}" for peer in PEERS for when in ("before", "after")]
+PROGRAMS += ["dbos_flow", "temporal_flow"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_page_shows_the_whole_program(name: str) -> None:
     """Fails if a line is changed in the page or in the program only."""
-    program = f"examples/moving/{peer}_{when}.py"
-    page, code = read(f"docs/how-to/coming-from-{peer}.md"), read(program)
+    program = f"examples/moving/{name}.py"
+    page, code = read(f"docs/how-to/coming-from-{name.partition('_')[0]}.md"), read(program)
     assert len(shown_of(page, program)) == 3
     assert differences(page, program, code) == []
 
 
 def test_every_program_has_its_page() -> None:
     programs = {path.stem for path in (ROOT / "examples" / "moving").glob("*.py")}
-    assert programs == {f"{peer}_{when}" for peer in PEERS for when in ("before", "after")}
+    assert programs == {*PROGRAMS}
 
 
 def test_changed_line_is_reported() -> None:

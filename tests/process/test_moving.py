@@ -120,8 +120,8 @@ def test_agent_gives_the_same_result_on_langgraph_and_here(tmp_path: Path) -> No
 @needs("dbos")
 def test_order_gives_the_same_result_on_dbos_and_here(tmp_path: Path) -> None:
     """Fails if a step is missing, or if the retry after the kill does not work."""
-    before, after = (
-        Program(f"dbos_{when}", tmp_path, DOWN_AT="charge") for when in ("before", "after")
+    before, *ours = (
+        Program(f"dbos_{when}", tmp_path, DOWN_AT="charge") for when in ("before", "after", "flow")
     )
     before.killed("run", KILL_AT="charge")
     waiting = before.start("run")
@@ -129,12 +129,13 @@ def test_order_gives_the_same_result_on_dbos_and_here(tmp_path: Path) -> None:
     before.run("approve")
     theirs = json.loads(printed(waiting))
 
-    after.killed("run", KILL_AT="charge")
-    assert after.run("run") == ""  # it has asked, and no process waits
-    ours = json.loads(after.run("approve"))
-    assert ours == theirs
-    assert ours["parcel"] == "ship order-7-ship"
-    assert before.requests == after.requests == {"reserve": 2, "charge": 1, "ship": 1}
+    for after in ours:
+        after.killed("run", KILL_AT="charge")
+        assert after.run("run") == ""  # it has asked, and no process waits
+        assert json.loads(after.run("approve")) == theirs
+        assert after.requests == before.requests
+    assert theirs["parcel"] == "ship order-7-ship"
+    assert before.requests == {"reserve": 2, "charge": 1, "ship": 1}
 
 
 # -- Temporal ------------------------------------------------------------------------------
@@ -184,7 +185,6 @@ def test_publishing_gives_the_same_result_on_temporal_and_here(tmp_path: Path) -
     with temporal_server(tmp_path) as address:
         before = Program("temporal_before", tmp_path, TEMPORAL_ADDRESS=address)
         theirs = publish_with_two_workers(before)
-    after = Program("temporal_after", tmp_path)
-    ours = publish_with_two_workers(after)
-    assert ours == theirs
-    assert ours["url"] == "publish walls-publish"
+    for after in ("temporal_after", "temporal_flow"):
+        assert publish_with_two_workers(Program(after, tmp_path)) == theirs
+    assert theirs["url"] == "publish walls-publish"
