@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import operator
+import os
 import random
+import socket
+import sqlite3
+import subprocess
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -58,6 +67,26 @@ def counted(store: Any) -> App[Any]:
     return code.compile(store=store)
 
 
+@contextmanager
+def nothing_outside() -> Generator[None]:
+    """Neither network nor disk: every file or socket is refused."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a replay has used the network or the disk")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name in (
+            (builtins, "open"),
+            (io, "open"),
+            (os, "open"),
+            (socket, "socket"),
+            (sqlite3, "connect"),
+            (subprocess, "Popen"),
+        ):
+            patch.setattr(place, name, refuse)
+        yield
+
+
 def seeded(store: Any) -> App[Any]:
     """The same with one bug: it forgets the seventh."""
 
@@ -82,8 +111,9 @@ def test_exactly_the_affected_threads_differ(ends: bool, count: int) -> None:
             app.resume(str(number), answer=1)
     store.is_open, before = False, ran["work"]
 
-    same = {app.replay(str(number)).verdict for number in range(count)}
-    found = [seeded(store).replay(str(number)) for number in range(count)]
+    with nothing_outside():
+        same = {app.replay(str(number)).verdict for number in range(count)}
+        found = [seeded(store).replay(str(number)) for number in range(count)]
 
     assert same == {"same"}
     assert [int(one.thread) for one in found if one.verdict == "differs"] == list(
@@ -91,6 +121,21 @@ def test_exactly_the_affected_threads_differ(ends: bool, count: int) -> None:
     )
     assert "call 2 was step 'seventh', and the code now makes interrupt" in found[3].detail
     assert ran["work"] == before
+
+
+def test_a_replay_that_uses_the_disk_is_noticed(tmp_path: Path) -> None:
+    """The control of the test above: code that reads a file between its calls."""
+
+    @flow
+    def reads(path: str) -> str:
+        return Path(path).read_text("utf-8")
+
+    (tmp_path / "file").write_text("read")
+    app = reads.compile(store=MemoryStore())
+    app.invoke(reads.input(str(tmp_path / "file")), thread="t")
+    assert app.replay("t").verdict == "same"
+    with nothing_outside():
+        assert "AssertionError" in app.replay("t").detail
 
 
 def test_code_that_makes_more_calls_continues_after_the_record() -> None:
