@@ -1,4 +1,4 @@
-"""Flows that consume messages at the wrong time: ``crash_everywhere`` must catch each."""
+"""Flows that decide at the wrong time: ``crash_everywhere`` must catch each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from milecastle import App, flow, gather, receive, step
-from milecastle.engine.calls import CallLog, NewCall
+from milecastle import App, flow, gather, interrupt, receive, step
+from milecastle.engine.calls import LATE, OPEN, CallLog, NewCall, RecordedCall
 from milecastle.engine.received import Received
 from milecastle.model.message import Message
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing import CrashMismatch, crash_everywhere
+from milecastle.testing import UNANSWERED, CrashMismatch, crash_everywhere
 
 
 def work() -> str:
@@ -79,3 +79,40 @@ def test_a_flow_that_consumes_at_the_wrong_time_is_caught(
     cheat(monkeypatch)
     with pytest.raises(CrashMismatch):
         check()
+
+
+@flow
+def approve() -> list[Any]:
+    found = interrupt("ok?", answer=str, within=60, otherwise="nobody")
+    return [found, step(work)]
+
+
+def nobody_answers() -> None:
+    app = approve.compile(store=MemoryStore())
+    assert not crash_everywhere(app, {}, answer=lambda asked: UNANSWERED).mismatches
+
+
+def test_a_timeout_is_decided_by_the_log() -> None:
+    nobody_answers()
+
+
+def test_a_timeout_decided_by_the_clock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: code runs after a timeout that no log has, and a crash opens the question."""
+
+    def by_clock(self: CallLog, known: dict[str, RecordedCall]) -> list[NewCall]:
+        passed = [
+            NewCall([*call[:3], call.value, LATE])
+            for call in known.values()
+            if call.how == OPEN and call.value is not None and call.value <= self.now()
+        ]
+        return [*honest(self, known), *passed]
+
+    def nothing(*given: object) -> dict[str, int]:
+        return {}
+
+    honest = CallLog.ended_waits
+    monkeypatch.setattr(CallLog, "ended_waits", by_clock)
+    monkeypatch.setattr("milecastle.app.runs.starting.passed_deadlines", nothing)
+    monkeypatch.setattr("milecastle.app.runs.starting.refuse_without_answer", nothing)
+    with pytest.raises(CrashMismatch, match="asked again"):
+        nobody_answers()
