@@ -14,9 +14,9 @@ from tests.acceptance.server.processes import Server
 from tests.postgres_cluster import wait_until
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-__all__ = ["FLAGS", "SCHEMES", "SEEN", "WAIT", "Visit", "expect", "violations"]
+__all__ = ["FLAGS", "SCHEMES", "SEEN", "WAIT", "Browser", "Visit", "expect", "violations"]
 
 FLAGS = [
     "--headless",

@@ -114,11 +114,14 @@ def visiting(server: Server, chromium: Browser, **settings: Any) -> Generator[Vi
     try:
         context.set_default_timeout(WAIT)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page, errors = context.new_page(), list[str]()
+        page, errors, sent = context.new_page(), list[str](), list[str]()
+        page.on("request", lambda request: sent.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
         page.goto(server.url)
-        yield Visit(page, server, errors)
+        visit = Visit(page, server, errors)
+        yield visit
+        assert [url for url in sent if not url.startswith((visit.root, "data:", "blob:"))] == []
         assert errors == []
     finally:
         context.close()

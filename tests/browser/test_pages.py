@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.browsing import SCHEMES, SEEN, Visit, expect, violations
+from tests.acceptance.server.processes import Server
+from tests.browser.browsing import SCHEMES, SEEN, Browser, Visit, expect, violations
+from tests.browser.conftest import visiting
+
+OPEN = "all => all.forEach(one => one.open = true)"
+MENUS = 4
+"""How many of a page are opened."""
 
 
 @pytest.mark.parametrize("path", SEEN)
@@ -14,6 +20,31 @@ def test_a_page_keeps_nobody_out(visit: Visit, path: str) -> None:
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         assert violations(page) == [], scheme
+
+
+@pytest.mark.parametrize("path", SEEN)
+def test_what_is_opened_on_a_page_keeps_nobody_out(visit: Visit, path: str) -> None:
+    """Folded parts, menus and dialogs; those of the frame on one page.
+
+    Tried: a button without a name in a menu, and a field without one in a dialog.
+    """
+    page = visit.go(visit.path_of(path))
+    inside = "main" if path != "/threads" else "body"
+    menus = page.locator(f"{inside} details.menu")
+    for width, scheme in ((1280, "light"), (400, "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.locator("main details:not(.menu)").evaluate_all(OPEN)
+        assert violations(page) == [], (width, "folded parts")
+        for at in range(min(menus.count(), MENUS)):
+            menus.nth(at).evaluate("one => one.open = true")
+            assert violations(page) == [], (width, menus.nth(at).inner_text())
+            menus.nth(at).evaluate("one => one.open = false")
+        dialogs = page.locator(f"{inside} dialog")
+        for at in range(dialogs.count()):
+            dialogs.nth(at).evaluate("one => one.showModal()")
+            assert violations(page) == [], (width, dialogs.nth(at).inner_text())
+            dialogs.nth(at).evaluate("one => one.close()")
 
 
 @pytest.mark.parametrize("path", SEEN)
@@ -46,3 +77,13 @@ def test_the_log_of_errors_notices_a_script_that_is_refused(visit: Visit) -> Non
         "document.body.append(Object.assign(document.createElement('script'), {text: 1}))"
     )
     assert "Content Security Policy" in visit.errors.pop()
+
+
+def test_request_to_another_host_is_noticed(server: Server, chromium: Browser) -> None:
+    """The control of every visit, in a browser that does not keep to the policy of the pages."""
+    with (
+        pytest.raises(AssertionError, match=r"192\.0\.2\.1"),
+        visiting(server, chromium, bypass_csp=True) as visit,
+        visit.page.expect_request("http://192.0.2.1/"),
+    ):
+        visit.page.evaluate("fetch('http://192.0.2.1/').catch(() => 0); 0")

@@ -114,6 +114,27 @@ def test_a_failed_item_of_many_and_its_input_are_found(person: Person) -> None:
     expect(page.locator("#input")).to_contain_text("1234")
 
 
+def test_the_slowest_item_of_10_000_and_its_input_are_found(person: Person) -> None:
+    """Tried: items in their own order."""
+    person.run("import-all", "imports", {**ROWS, "rows": [*range(10_000, 20_000)]})
+    page = person.page
+    page.goto(f"{person.root}/threads/import-all")
+    person.click(page.get_by_role("link", name="Items", exact=True))
+    expect(page.locator("h2", has_text="10,000 items")).to_be_visible()
+    times = page.locator("tbody tr td:nth-child(3)").all_inner_texts()
+    took = [_milliseconds(one) for one in times]
+    assert took == sorted(took, reverse=True)
+    item = page.locator("tbody tr th").first.inner_text().split("\n")[0]
+    person.click(page.get_by_role("link", name=item, exact=True))
+    number = int(item.partition("#")[2])
+    expect(page.locator("#input")).to_contain_text(str(10_000 + number))
+
+
+def _milliseconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"ms": 1, "s": 1000, "min": 60_000}[unit]
+
+
 def test_two_branches_are_compared(person: Person) -> None:
     person.run("branches", "orders", order("Teal Ltd", 1, 24), "interrupted")
     path = "/v1/threads/branches"
