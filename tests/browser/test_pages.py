@@ -31,9 +31,9 @@ def test_what_is_opened_on_a_page_keeps_nobody_out(visit: Visit, path: str) -> N
     page = visit.go(visit.path_of(path))
     inside = "main" if path != "/threads" else "body"
     menus = page.locator(f"{inside} details.menu")
-    for width, scheme in ((1280, "light"), (400, "dark")):
+    for width, scheme in zip((1280, 400), SCHEMES, strict=True):
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         page.locator("main details:not(.menu)").evaluate_all(OPEN)
         assert violations(page) == [], (width, "folded parts")
         for at in range(min(menus.count(), MENUS)):
