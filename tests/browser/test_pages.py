@@ -9,6 +9,20 @@ from tests.browser.browsing import SCHEMES, SEEN, Browser, Visit, expect, violat
 from tests.browser.conftest import visiting
 
 OPEN = "all => all.forEach(one => one.open = true)"
+TABS = (
+    *(f"/threads/sample-asks?at=2&tab={tab}" for tab in ("changes", "raw", "about")),
+    "/threads/sample-asks?axis=clock",
+    "/threads/sample-done?do=fork",
+    "/threads?status=failed",
+    "/threads?do=save",
+    "/failures?state=settled",
+    "/overview?since=7d",
+    "/inbox?sort=kind",
+    "/compare?a=sample-asks@1&b=sample-asks",
+    "/graphs/journey?by=time",
+    "/graphs/journey/versions?tab=replay",
+)
+"""Pages that are tabs of others, or have a form open."""
 MENUS = 4
 """How many of a page are opened."""
 
@@ -20,6 +34,16 @@ def test_a_page_keeps_nobody_out(visit: Visit, path: str) -> None:
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         assert violations(page) == [], scheme
+
+
+@pytest.mark.parametrize("path", TABS)
+def test_a_tab_keeps_nobody_out(visit: Visit, path: str) -> None:
+    """Tried: a button without a name in the tab of replays."""
+    page = visit.go(path)
+    for width, scheme in zip((1280, 400), SCHEMES, strict=True):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == [], (width, scheme)
 
 
 @pytest.mark.parametrize("path", SEEN)
