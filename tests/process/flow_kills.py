@@ -121,13 +121,14 @@ def _judge(app: App[Any], folder: Path, outcome: Outcome) -> None:
     """Compare when each step ran with the entry that recorded it.
 
     The entry has the store's time. How far that is from the workers' is seen in the steps that ran
-    once: none of these ran after its entry.
+    once: none of these ran after its entry. A held thread has an entry noted "5 workers in a row".
     """
     recorded: dict[tuple[str, str], float] = {}
     for row in app.threads():
         for entry in app.history(row.key.thread):
             call = entry.note.partition(" ")[0]
-            recorded[row.key.thread, call] = entry.timestamp.timestamp() * 1_000_000
+            if entry.source == "step":
+                recorded[row.key.thread, call] = entry.timestamp.timestamp() * 1_000_000
     ran: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for line in (folder / "ran").read_text(encoding="utf-8").splitlines():
         thread, call, began = line.split("\t")
