@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from milecastle import App, Context, Retry, Store, current
@@ -166,10 +167,15 @@ def decide(script: Script) -> Callable[[Interrupt], Any]:
 
 
 def told(state: Any) -> dict[str, Any]:
-    """What must be the same whatever crashed: everything but ids."""
-    said = [
-        (each["role"], each["content"], [call["args"] for call in each.get("tool_calls", ())])
-        for each in state["messages"]
-    ]
+    """What must be the same whatever crashed: all but ids, and the order of remarks that follow
+    each other: tools of one turn run in parallel, and those that steer send in any order.
+    """
+    said: list[Any] = []
+    for is_remark, run in groupby(state["messages"], lambda each: each["role"] == "user"):
+        found = [
+            (each["role"], each["content"], [call["args"] for call in each.get("tool_calls", ())])
+            for each in run
+        ]
+        said += sorted(found) if is_remark else found
     rest = ("used", "active", "stopped", "turns", "granted", "steering")
     return {"messages": said} | {name: state.get(name) for name in rest}
