@@ -27,8 +27,11 @@ def differences(page: str, program: str, code: str) -> list[str]:
     return [*wrong, *(line for line in rest.splitlines() if line.strip())]
 
 
-PROGRAMS = [f"{peer}_{when}" for peer in PEERS for when in ("before", "after")]
-PROGRAMS += ["dbos_flow", "temporal_flow"]
+PROGRAMS = [
+    *(f"{peer}_{when}" for peer in PEERS for when in ("before", "after")),
+    "dbos_flow",
+    "temporal_flow",
+]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
