@@ -41,7 +41,7 @@ class Person:
         body = {"graph": graph, "input": given}
         self.client.post(f"{path}/runs", json=body).raise_for_status()
         wanted = statuses or ("completed",)
-        wait_until(lambda: self.client.get(path).json()["status"] in wanted, LIMIT)
+        wait_until(lambda: self.client.get(path).json()["status"] in wanted, 4 * LIMIT)
 
 
 @pytest.fixture(scope="module")
