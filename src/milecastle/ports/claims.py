@@ -190,7 +190,7 @@ class SteadyTime:
 
     def __call__(self) -> int:
         with self._lock:
-            ticks, system = monotonic_ns(), self._source()
+            system, ticks = self._source(), monotonic_ns()  # in this order it is never ahead
             passed = (ticks - self._ticks) // 1000
             least: int = self._last + (passed * 9 // 10 if self._is_ahead else passed)
             self._is_ahead = least > system

@@ -102,3 +102,17 @@ def test_a_worker_says_how_long_it_may_be_silent() -> None:
         return worker.describe().silent_after
 
     assert asyncio.run(describe()) == 77.0
+
+
+def test_a_pause_while_the_clock_is_read_does_not_put_it_ahead() -> None:
+    """Fails if the ticks are read first: a busy machine then made stores differ by milliseconds."""
+    pauses = [0.05]
+
+    def slow() -> int:
+        if pauses:
+            time.sleep(pauses.pop())
+        return system_time()
+
+    now = SteadyTime(source=slow)
+    now()
+    assert now() <= system_time() + 10_000
