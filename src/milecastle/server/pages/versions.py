@@ -18,7 +18,7 @@ from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.views.documents import LaneLine, ReplayLine, ThreadFit
-from milecastle.views.fleet import queue_document
+from milecastle.views.lines import lane_line
 from milecastle.views.versions import FitsDocument, fits_document, replays_document
 
 _ROWS: Final = 20
@@ -78,7 +78,8 @@ def _lanes(request: ApiRequest, app: App[Any]) -> list[LaneLine]:
     store, graph = request.service.store, app.graph.name
     if not offers(store, ClaimStore):
         return []
-    lanes = queue_document(store).lanes
+    workers = store.workers()
+    lanes = (lane_line(depth, workers) for depth in store.depths())
     return [one for one in lanes if (one.graph, one.tenant) == (graph, request.tenant)]
 
 
