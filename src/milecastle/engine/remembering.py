@@ -19,7 +19,14 @@ import msgspec
 import msgspec.structs
 
 from milecastle.errors import InvalidRequest
-from milecastle.model.memory import ItemPlace, MemoryHit, MemoryItem, MemoryWrite, check_size
+from milecastle.model.memory import (
+    ItemPlace,
+    MemoryHit,
+    MemoryItem,
+    MemoryWrite,
+    check_size,
+    check_total,
+)
 from milecastle.model.task import RunTask
 
 Writes = tuple[MemoryWrite, ...]
@@ -85,6 +92,12 @@ MemoryOf = Callable[[str], TaskItems]
 """The items of a tenant."""
 
 
+class _Attempt(msgspec.Struct, eq=False):
+    task: RunTask  # which keeps its id from being another's
+    writes: dict[ItemPlace, MemoryWrite] = {}
+    size: int = 0
+
+
 class Remembered(msgspec.Struct, eq=False):
     """What the step's tasks have written so far, each attempt apart. OS threads share it.
 
@@ -93,24 +106,25 @@ class Remembered(msgspec.Struct, eq=False):
 
     is_used: bool = False
     _lock: Any = msgspec.field(default_factory=Lock)
-    _writes: dict[int, tuple[RunTask, dict[ItemPlace, MemoryWrite]]] = {}
+    _attempts: dict[int, _Attempt] = {}
 
     def open(self, task: RunTask) -> None:
         """Let an attempt write until it is taken."""
         with self._lock:
             self.is_used = True
-            self._writes.setdefault(id(task), (task, {}))
+            if id(task) not in self._attempts:
+                self._attempts[id(task)] = _Attempt(task)
 
     def add(self, task: RunTask, write: MemoryWrite) -> None:
         with self._lock:
-            found = self._writes.get(id(task))
-            if found is None:  # it was over before a key or an embedding came
+            attempt = self._attempts.get(id(task))
+            if attempt is None:  # it was over before a key or an embedding came
                 raise InvalidRequest(
                     f"node '{task.node}' is over, but its code is still running: nothing more is "
                     "written to memory for it"
                 )
-            _, own = found
-            old = own.get(write.place)
+            own, place = attempt.writes, write.place
+            old = own.get(place)
             if old is not None and write.if_version is not None:
                 raise InvalidRequest(
                     f"node '{task.node}' has written item {write.key!r} before, in the same "
@@ -118,25 +132,27 @@ class Remembered(msgspec.Struct, eq=False):
                 )
             if old is not None:
                 write = msgspec.structs.replace(write, if_version=old.if_version)
-            rest = {place: one for place, one in own.items() if place != write.place}
-            check_size([*rest.values(), write], f"node '{task.node}'")
-            own.pop(write.place, None)
-            own[write.place] = write
+            size = attempt.size + write.size - (old.size if old else 0)
+            check_total(len(own) + (old is None), size, f"node '{task.node}'")
+            own.pop(place, None)
+            own[place], attempt.size = write, size
 
     def of(self, task: RunTask) -> Writes:
         with self._lock:
-            found = self._writes.get(id(task))
-            return tuple(found[1].values()) if found else ()
+            found = self._attempts.get(id(task))
+            return tuple(found.writes.values()) if found else ()
 
     def take(self, task: RunTask) -> Writes:
         """What an attempt has written, which is over: it writes nothing more."""
         with self._lock:
-            found = self._writes.pop(id(task), None)
-            return tuple(found[1].values()) if found else ()
+            found = self._attempts.pop(id(task), None)
+            return tuple(found.writes.values()) if found else ()
 
 
 def merged(step: Mapping[str, Writes]) -> Writes:
     """The writes of a step's tasks, in their order; of one item the last counts."""
+    if len(step) == 1:
+        return next(iter(step.values()))
     found: dict[ItemPlace, MemoryWrite] = {}
     for task, writes in step.items():
         for write in writes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -147,6 +148,14 @@ def path_of(namespace: Sequence[str], *, least: int = 1) -> bytes:
     if not least <= len(namespace) <= MOST_LABELS:
         raise InvalidRequest(f"a namespace has {least} to {MOST_LABELS} labels")
     for label in namespace:
+        if type(label) is not str:  # which may not be hashed, or be equal to another
+            check_name("label of a namespace", label)
+    return _path_of(tuple(namespace))
+
+
+@lru_cache(maxsize=1024)
+def _path_of(namespace: tuple[str, ...]) -> bytes:
+    for label in namespace:
         check_name("label of a namespace", label, _LABEL_BYTES)
     path = b"".join(label.encode() + b"\0" for label in namespace)
     if len(path) > MOST_PATH:
@@ -157,6 +166,7 @@ def path_of(namespace: Sequence[str], *, least: int = 1) -> bytes:
     return path
 
 
+@lru_cache(maxsize=1024)
 def namespace_of(path: bytes) -> tuple[str, ...]:
     return tuple(label.decode() for label in path.split(b"\0")[:-1])
 
@@ -186,7 +196,11 @@ def ttl_of(seconds: Any) -> int | None:
 
 def check_size(writes: Sequence[MemoryWrite], whose: str) -> None:
     """Refuse more than one commit may write."""
-    if len(writes) > MOST_WRITES or sum(write.size for write in writes) > MOST_BYTES:
+    check_total(len(writes), sum(write.size for write in writes), whose)
+
+
+def check_total(count: int, size: int, whose: str) -> None:
+    if count > MOST_WRITES or size > MOST_BYTES:
         raise InvalidRequest(
             f"{whose} writes more than {MOST_WRITES} items or {MOST_BYTES:,} bytes to memory: "
             "store large values elsewhere, and remember where"

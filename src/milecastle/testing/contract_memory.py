@@ -174,10 +174,12 @@ class MemoryContract(ContractHooks):
         writer.append(store, memory=(a_write(),))
         assert version(store) == 2
         late = Writer(writer.key, 2)
-        for parts in ({}, {"runs": (late.run,)}):
-            batch = late.batch(late.plan(), memory=(a_write(value=b"late"),), **parts)
-            with pytest.raises(Conflict):
-                store.commit(batch)
+        for _ in range(2):  # of a thread that it takes for new, and of one that it has read
+            for parts in ({}, {"runs": (late.run,)}):
+                batch = late.batch(late.plan(), memory=(a_write(value=b"late"),), **parts)
+                with pytest.raises(Conflict):
+                    store.commit(batch)
+            late.keep(late.plan())
         found = items_of(store).get(TENANT, PATH, "tea")
         assert found is not None
         assert (found.version, found.value, found.seq) == (2, b"likes tea", 2)

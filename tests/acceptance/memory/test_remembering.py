@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -30,8 +31,11 @@ from milecastle import (
 from milecastle.errors import MemoryChanged
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.postgres.libpq import Lease, Write
 from milecastle.testing import FailingStore
 from tests.acceptance.fleet.working import work
+from tests.every_store import Stores
+from tests.postgres_cluster import needs_postgres
 
 FACTS = ("users", "u7", "facts")
 START_INPUT: dict[str, Any] = {"log": []}
@@ -72,6 +76,33 @@ def test_a_put_is_committed_with_its_step(store: Store) -> None:
     assert found.written_by == ("t", app.state("t").seq)
     assert line(store, count).invoke(START_INPUT, "u")["log"] == [2]
     assert app.memory.for_tenant("other").get(FACTS, "n") is None
+
+
+@needs_postgres
+def test_puts_of_a_step_are_one_statement_with_it_on_postgres(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if ``Commits._send`` writes memory by a statement beside the entry."""
+
+    def put(state: Talk, ctx: Context) -> dict[str, Any]:
+        for key in "abc":
+            ctx.memory.put(FACTS, key, key)
+        monkeypatch.setattr(Lease, "write_together", together)
+        return {"log": [1]}
+
+    def together(lease: Lease, writes: Sequence[Write]) -> list[Any]:
+        written.append([statement.name for statement, _ in writes])
+        return whole(lease, writes)
+
+    def end(state: Talk) -> dict[str, Any]:
+        return {}
+
+    written, whole, stores = list[list[bytes]](), Lease.write_together, Stores(tmp_path)
+    app = line(stores.open("postgres"), put, end)
+    app.invoke(START_INPUT, "t")
+    assert versions(app, *"abc") == [1, 1, 1]
+    assert written == []
+    stores.close()
 
 
 def test_own_writes_are_seen_and_replaced(store: Store) -> None:

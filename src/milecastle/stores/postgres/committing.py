@@ -247,13 +247,16 @@ class Commits:
     def _send(self, batch: Batch, write: Write) -> bool:
         tenant = batch.key.tenant
         wakes = batch.thread is not None and writing.is_waiting(batch)
+        memory, (statement, values) = batch.memory, write
+        if memory and statement is self._sql.append and writing.only_puts(memory):
+            write, memory = (self._sql.append_putting, [*values, *_joined_memory(batch)]), ()
         try:
-            if not (wakes or batch.memory):
+            if not (wakes or memory):
                 return bool(self._pool.write(*write, tenant).command_tuples)
             writes = [write]
             if wakes:
                 writes.append((self._sql.wake_waiting, writing.wake_values([batch])))
-            if batch.memory:
+            if memory:
                 writes += [*self._locks_of([batch]), self._memory_of(batch)]
             result, woken, *_ = self._pool.write_together([(tenant, writes)])
         except Taken:
@@ -263,7 +266,9 @@ class Commits:
         return bool(result.command_tuples)
 
     def _memory_of(self, batch: Batch) -> Write:
-        return self._sql.memory_batch, writing.memory_batch_values(batch)
+        is_put = writing.only_puts(batch.memory)
+        statement = self._sql.memory_put_batch if is_put else self._sql.memory_batch
+        return statement, writing.memory_batch_values(batch)
 
     def _locks_of(self, batches: Sequence[Batch]) -> Iterator[Write]:
         """Statements that hold what these batches write to memory, tenant by tenant."""

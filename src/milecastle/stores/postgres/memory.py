@@ -52,7 +52,8 @@ class PostgresMemory:
 
     def write(self, tenant: str, writes: Sequence[MemoryWrite]) -> None:
         self._pool.check_open()
-        statement = self._sql.memory_write, writing.memory_values(tenant, writes)
+        sql = self._sql.memory_put if writing.only_puts(writes) else self._sql.memory_write
+        statement = sql, writing.memory_values(tenant, writes)
         for _ in self._pool.attempts():
             try:
                 if not writing.needs_lock(writes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from milecastle.stores.postgres.libpq import Libpq
 
 _HERE = Path(__file__).parent
 _KEY = ("shard", "tenant", "thread")
+_parameter = re.compile(r"\$(\d+)")
 _TRUE, _NOTHING = sql.SQL("true"), sql.SQL("")
 
 
@@ -104,6 +106,7 @@ class Statements:
             once: bool = False,
             consuming: bool = False,
             run: bool = False,
+            puts: bool = False,
             fence: sql.Composable = _TRUE,
         ) -> Libpq:
             def consumed(part: str, otherwise: sql.SQL) -> sql.Composable:
@@ -113,9 +116,14 @@ class Statements:
                     else otherwise
                 )
 
+            parts = {"schema": known, "fence": fence, "live": _format(file_text("memory_live"))}
+            after = len(writing.APPEND) if puts else 0
+            for part in ("memory_given", "memory_insert"):
+                numbered = _parameter.sub(lambda one: f"${int(one[1]) + after}", file_text(part))
+                parts[part.removeprefix("memory_")] = _format(numbered, **parts)
             text = _format(
                 file_text(name),
-                schema=known,
+                **parts,
                 placed=_fence(known, shard) if placed else _TRUE,
                 tags=_format(tags, schema=known),
                 messages=consumed("messages", _NOTHING),
@@ -133,8 +141,8 @@ class Statements:
                 is_new=_IS_NEW if run else _TRUE,
                 is_known=_IS_KNOWN if run else sql.SQL("false"),
                 new=_format(file_text("new_results"), schema=known) if once else _TRUE,
-                fence=fence,
-                live=_format(file_text("memory_live")),
+                step=sql.SQL(", stepped AS (" if puts else ""),
+                memory=_format(file_text("append_memory"), **parts) if puts else _NOTHING,
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
             )
@@ -142,6 +150,10 @@ class Statements:
 
         first, each = sql.SQL("$1"), sql.SQL("batch.shard")
         self.append = direct("append", writing.APPEND, first)
+        written = sql.SQL("EXISTS (SELECT FROM stepped)")
+        self.append_putting = direct(
+            "append", writing.APPEND_PUTTING, first, puts=True, fence=written
+        )
         self.append_many = direct("append_many", writing.APPEND_MANY, sql.SQL("given.shard"))
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS, first)
         self.keep_once = direct("keep_results", writing.KEEP_RESULTS, first, once=True)
@@ -157,6 +169,8 @@ class Statements:
         fence = _format(file_text("memory_fence"), schema=known)
         self.memory_lock = direct("memory_lock", writing.MEMORY_LOCK, first)
         self.memory_write = direct("memory_write", writing.MEMORY, first)
+        self.memory_put = direct("memory_put", writing.MEMORY, first)
+        self.memory_put_batch = direct("memory_put", writing.MEMORY_BATCH, first, fence=fence)
         self.memory_batch = direct("memory_write", writing.MEMORY_BATCH, first, fence=fence)
         self.send = direct("send", writing.SEND, first)
         self.send_run = direct("send", writing.SEND_RUN, first, run=True)

@@ -77,6 +77,7 @@ MEMORY = (
     *(arrays.TEXTS, arrays.BYTEAS, arrays.TEXTS, arrays.INT8S, arrays.INT8S),
     *(arrays.TEXT, arrays.INT8),
 )
+APPEND_PUTTING = (*APPEND, *MEMORY)
 MEMORY_LOCK = (arrays.TEXT, arrays.BYTEAS, arrays.TEXTS)
 MEMORY_BATCH = (*MEMORY, arrays.INT2, arrays.BYTEA)
 HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
@@ -249,6 +250,11 @@ def memory_values(
         thread,
         _INT8(seq),
     ]
+
+
+def only_puts(writes: Sequence[MemoryWrite]) -> bool:
+    """True if no item is removed, and none must have a version: ``memory_put.sql`` writes them."""
+    return all(write.value is not None and write.if_version is None for write in writes)
 
 
 def needs_lock(writes: Sequence[MemoryWrite]) -> bool:

@@ -79,7 +79,7 @@ class SqliteMemory:
                 found = _find(transaction, tenant, place)
                 if found and found[1].ttl is not None and found[1].is_live(now):
                     later = msgspec.structs.replace(found[1], expires_at=now + found[1].ttl)
-                    transaction.run("replace_memory", (*_row(tenant, later), found[0]))
+                    _replace(transaction, tenant, found, later)
 
     def erase(self, tenant: str, subject: str) -> int:
         return self._remove("memories_of_subject", (tenant, subject))
@@ -116,11 +116,26 @@ def write_items(
                 _drop(transaction, tenant, *found)
             continue
         if found:
-            _write_words(transaction, "drop_memory_word", tenant, found[1])
-            transaction.run("replace_memory", (*_row(tenant, item), found[0]))
+            _replace(transaction, tenant, found, item)
         else:
-            transaction.run("put_memory", _row(tenant, item))
-        _write_words(transaction, "put_memory_word", tenant, item)
+            _put(transaction, tenant, item)
+
+
+def _replace(
+    transaction: Transaction, tenant: str, found: tuple[int, StoredItem], item: StoredItem
+) -> None:
+    """Replace a row in place, which leaves its indexes alone, if its subject and words stay."""
+    id, old = found
+    if (old.subject, old.words) == (item.subject, item.words):
+        transaction.run("replace_memory", (*_row(tenant, item)[4:], id))
+    else:
+        _drop(transaction, tenant, id, old)
+        _put(transaction, tenant, item)
+
+
+def _put(transaction: Transaction, tenant: str, item: StoredItem) -> None:
+    transaction.run("put_memory", _row(tenant, item))
+    _write_words(transaction, "put_memory_word", tenant, item)
 
 
 def _drop(transaction: Transaction, tenant: str, id: int, item: StoredItem) -> None:

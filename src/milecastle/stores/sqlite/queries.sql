@@ -741,8 +741,8 @@ INSERT INTO memories VALUES (
 
 -- name: replace_memory
 UPDATE memories SET
-    tenant = ?, path = ?, key = ?, subject = ?, value = ?, words = ?, vectors = ?, model = ?,
-    version = ?, created_at = ?, updated_at = ?, ttl = ?, expires_at = ?, thread = ?, seq = ?, sum = ?
+    value = ?, words = ?, vectors = ?, model = ?, version = ?, created_at = ?, updated_at = ?, ttl = ?,
+    expires_at = ?, thread = ?, seq = ?, sum = ?
 WHERE id = ?;
 
 -- name: drop_memory

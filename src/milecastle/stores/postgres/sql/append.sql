@@ -9,6 +9,7 @@
 -- If the step consumes messages, append_consumed.sql follows the head: their numbers 21. They are
 -- consumed before the entry is written, as in bury.sql. If one of them is not unread, the seq is that
 -- of the head (append_place.sql), which the key refuses.
+-- If the step puts items of long-term memory, they are written if it is (append_memory.sql).
 WITH head AS (
     SELECT newest.*
     FROM (
@@ -19,7 +20,7 @@ WITH head AS (
         LIMIT 1
     ) AS newest
     WHERE newest.seq & 4294967295 = $4 AND ($20 = '' OR newest.id = $20) AND {placed}
-){consumed}
+){consumed}{step}
 INSERT INTO {schema}.entries (
     shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
     held, told, id, parent, origin, nodes, next, route, note, payload
@@ -32,4 +33,4 @@ SELECT
     CASE WHEN head.id = $12 THEN '' ELSE $12 END,
     CASE WHEN $19 AND head.id = $12 THEN '' ELSE $13 END,
     $14, $15, $16, $17, $18
-FROM head
+FROM head{memory}

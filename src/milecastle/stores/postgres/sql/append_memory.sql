@@ -1,0 +1,6 @@
+
+    RETURNING 1
+), {given}, written AS (
+    {insert}
+)
+SELECT FROM stepped
