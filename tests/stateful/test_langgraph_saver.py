@@ -29,8 +29,9 @@ from milecastle.integrations.langgraph import MilecastleSaver
 from milecastle.integrations.langgraph.naming import key_of
 from milecastle.ports.store import Store
 from tests.every_store import POSTGRES, Stores
+from tests.seeds import seeds
 
-WALKS = int(os.environ.get("MILECASTLE_SAVER_WALKS", "10"))
+WALKS = int(os.environ.get("MILECASTLE_SAVER_WALKS", "4"))
 CHANNELS = "abcd"
 NAMESPACES = ("", "", "a:1")
 
@@ -247,7 +248,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[list[Sto
     made.close()
 
 
-@pytest.mark.parametrize("seed", range(WALKS))
+@pytest.mark.parametrize("seed", seeds(WALKS))
 def test_savers_say_what_was_stored(seed: int, stores: list[Store]) -> None:
     """Of any checkpoint, whatever was stored, deleted or pruned meanwhile, and by whomever.
 

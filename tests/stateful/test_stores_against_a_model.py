@@ -28,7 +28,7 @@ from tests.seeds import sampled
 from tests.stateful.store_machine import store_machine
 
 LENGTH = 30
-STEPS = int(os.environ.get("MILECASTLE_STEPS", 40 * LENGTH))
+STEPS = int(os.environ.get("MILECASTLE_STEPS", 16 * LENGTH))
 
 SEARCHES, TRIES = 200, 10
 """How often a disagreement with a broken store is sought, and with how many examples each time."""

@@ -158,6 +158,8 @@ def _moments(expression: str, start: datetime) -> Iterator[datetime]:
             "period needs none"
         ) from None
     try:
+        if len(expression.split()) != 5:
+            raise CronSimError("it has not five fields")  # some versions take a sixth for seconds
         return CronSim(expression, start)
     except (CronSimError, AttributeError) as error:
         raise InvalidRequest(

@@ -131,6 +131,7 @@ def test_the_newest_tick_of_years_is_found_at_once() -> None:
     ("wrong", "message"),
     [
         ({"when": "every day"}, "not a cron expression"),
+        ({"when": "0 0 3 * * *"}, "not a cron expression"),  # the page of schedules was a 500
         ({"when": "61 * * * *"}, "Bad minute"),
         ({"when": "0 0 30 2 *"}, "Bad day-of-month"),
         ({"when": 5}, "not a cron expression"),

@@ -29,7 +29,9 @@ def parts(text: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the longest pause, each waited for ten times what the first rendering took."""
     monkeypatch.setattr(live, "PAUSE", 0.01)
+    monkeypatch.setattr(live, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(live, "HEARTBEAT", 0.05)
 
 

@@ -25,8 +25,9 @@ from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.request import ApiRequest
 
 PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 5.0
 LONGEST: Final = 600.0
-"""Seconds: between two looks; that a stream lasts."""
+"""Seconds: between two looks, at least and at most; that a stream lasts."""
 
 _TIME: Final = re.compile('data-ago="[^"]*">[^<]*<')
 """What grows by itself with time: the script counts it on, and it alone is not sent."""
@@ -57,7 +58,8 @@ async def live_parts(
         elif loop.time() > said + HEARTBEAT:
             said = loop.time()
             yield b""
-        await asyncio.sleep(max(PAUSE, _SHARE * (loop.time() - began)))
+        slow = min(LONGEST_PAUSE, _SHARE * (loop.time() - began))
+        await asyncio.sleep(max(PAUSE, slow))
 
 
 async def _part(renderer: Renderer, page: WebPage, request: ApiRequest) -> str:
