@@ -34,11 +34,11 @@
     |   |-- MemoryChanged          MC407  an item of memory has another version
     |   |-- Corrupted              MC402  stored bytes are damaged
     |   |-- Unavailable            MC403  the store is unavailable
-    |   |   `-- ShardMoved         MC406  the thread is not in the database that was asked
+    |   |   `-- ShardMoved         MC406  the thread is in another database
     |   `-- FormatTooNew           MC404  written by a newer version
     |-- CodecError                 MC500  bytes that cannot be decoded
     |   |-- UnserializableState    MC501  a value that cannot be stored
-    |   |-- UntrustedFile          MC502  a file that is not trusted
+    |   |-- UntrustedFile          MC502  an untrusted file
     |   |-- NoObjects              MC507  the data is in object storage, which was not given
     |   `-- EncryptionError        MC503  encrypted bytes that cannot be decrypted
     |       |-- NoKeyring          MC504  the data is encrypted, but no keyring was given

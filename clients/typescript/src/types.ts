@@ -249,8 +249,8 @@ export interface SubmitDocument {
 /**
  * A run. ``graph`` is needed if the server has several and the thread is new.
  *
- * ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
- * ``tags`` to its thread. ``keys``, one name and its value, is what limits by key count it by.
+ * ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A new run adds
+ * ``tags`` to its thread. ``keys``, one name and its value, is its key for limits by key.
  * ``config`` is of the type the graph declares.
  */
 export interface RunRequest {
@@ -267,7 +267,7 @@ export interface RunRequest {
 }
 
 /**
- * Policy for a thread that is busy, or exists, and for a run that was started before.
+ * Policy for a thread that is busy, or exists, and for a run started before.
  *
  * Without ``retry`` a run of this input or key is found as it is, although it failed.
  */
@@ -390,7 +390,7 @@ export interface CancelDocument {
   cancelled: boolean;
 }
 
-/** ``fork``, ``update``: the checkpoint that was written. */
+/** ``fork``, ``update``: the new checkpoint. */
 export interface WrittenDocument {
   tenant: string;
   thread: string;
@@ -481,7 +481,7 @@ export interface StateEvent {
 /**
  * ``event: emit``: a node emitted a value. It is replayed if it has an ``offset``.
  *
- * ``begins`` says it is the first one of an attempt: a task that is retried begins again.
+ * ``begins`` says it is the first one of an attempt: a retried task begins again.
  */
 export interface EmittedEvent {
   run_id: string;

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A call of the model is made only if what was used and ``reserve`` are within the limit.
+- A call of the model is made only if usage plus ``reserve`` is within the limit.
 - With ``reserve`` every call's begin is recorded before it is made. A call that began and has no
   end counts as ``reserve``: it was lost by a crash, and may have been billed.
 """
@@ -42,7 +42,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The rest of a budget, and what a call must be able to use of it."""
+    """The rest of a budget, and the part a call must be able to use."""
 
     tokens: float | None
     usd: float | None

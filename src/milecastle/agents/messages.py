@@ -34,7 +34,7 @@ def newest(old: Any, update: Any) -> Any:
 class AgentState(TypedDict):
     """An agent's state.
 
-    ``steering`` has what was sent to the topic ``user`` and the model has not seen. ``used`` has
+    ``steering`` has messages to the topic ``user`` the model has not seen. ``used`` has
     tokens (``input``, ``output``, ``lost``, ...) and ``usd``. ``stopped`` is why the run ended
     without an answer: ``max_turns`` or ``budget``. ``output`` is the structured output.
     """
@@ -63,7 +63,7 @@ def closed(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The messages with every call's result right behind it.
 
     Providers refuse a call without a result, a result without a call, and anything between the two.
-    A run that is cancelled or forked, or a message that comes in between, leaves such histories. A
+    A run cancelled or forked, or a message that comes in between, leaves such histories. A
     call without a result gets one that says so; nothing is stored.
     """
     results: dict[Any, list[ChatMessage]] = {}

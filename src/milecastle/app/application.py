@@ -234,7 +234,7 @@ class App(Generic[S]):
         ``answer`` answers the one open question, or ``question`` by its id; ``answers`` several, by
         their ids. An invalid answer is refused, and the thread is unchanged. With the same ``key``
         it is the same answer: given again, it is not taken by another question, and the thread is
-        returned as it is, or continues; a run that was cancelled since is not continued:
+        returned as it is, or continues; a run cancelled since is not continued:
         ``ResumeRefused``. The last 100 keys of the thread's answers are known.
         ``accept_changes`` resumes even if the state
         does not match the changed graph; the history records it. While a live process drives the
@@ -298,7 +298,7 @@ class App(Generic[S]):
         thread, whatever its input or ending. ``instead_of`` is the id of a run that has not ended,
         as seen by the caller: only that run is closed, and only if it is not in progress (with
         ``if_busy="cancel"``, also then); ``Conflict`` if the thread has another run by now. A
-        started run adds ``tags`` to its thread. ``keys`` is what limits by key count the run by:
+        started run adds ``tags`` to its thread. ``keys`` is the run's key for limits by key:
         ``keys={"customer": "c7"}``, one name and its value. Without it, a new run has the key of
         the thread's last. ``config``, of the type the graph declares, is
         stored and compared with the input; without one, a new run has the config of the thread's
@@ -832,7 +832,7 @@ class App(Generic[S]):
 
         The run becomes ``cancelled`` and has a failure record. A process that still drives it gets
         ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.
-        So it is with a thread that was taken back to before its run's end. Waiting inputs start
+        So it is with a thread taken back to before its run's end. Waiting inputs start
         from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its run has
         ended and inputs wait, the first one's run is cancelled. With ``run_id``, only that run:
         ``False`` if another one has the thread by now.

@@ -25,7 +25,7 @@ DELAYS: Final = (5.0, 30.0, 300.0, 3_600.0, 21_600.0)
 
 
 class DeliveryState(TypedDict):
-    """What is delivered, by names only: a body is made of the thread whenever it is sent.
+    """Names of an event; each attempt makes its body from the thread.
 
     ``question`` is the question's id. ``attempt`` counts failed attempts, ``answer`` says what the
     last one was answered, and ``outcome`` why there is no other: ``delivered``, ``gone`` (410) or

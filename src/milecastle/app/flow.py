@@ -136,7 +136,7 @@ class Flow(Generic[P, R]):
         return graph
 
     def _call_types(self) -> tuple[Any, ...]:
-        """Types of what the steps of the flow's module return."""
+        """Return types of the steps in the flow's module."""
         function = plain_function(self.function)
         seen = [*function.__globals__.values(), *_closure_of(function)]
         steps = [cast("FlowStep[..., Any]", found) for found in seen if isinstance(found, FlowStep)]

@@ -35,7 +35,7 @@ ReplayVerdict = Literal["same", "differs", "continues"]
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's replay with this version's code.
 
-    ``same``: it makes the recorded calls, or takes the recorded paths, and the nodes that were
+    ``same``: it makes the recorded calls, or takes the recorded paths, and the nodes
     called write what is recorded. ``continues``: so it does,
     and then goes beyond the record. ``differs``: it does not, and ``detail`` says where.
     ``calls`` counts recorded calls, or the evaluated steps of a graph.
@@ -160,7 +160,7 @@ def _other_step(
     recorded: Position,
     entry: Entry | CheckpointMetadata,
 ) -> str:
-    """What a step does now that it did not, called on the recorded state before it."""
+    """The difference if a step is called on the recorded state before it."""
     before, _ = threads.existing(key, entry.parent_id)
     before = msgspec.structs.replace(before, was_seen=True)  # it goes on, and stops after a step
     nodes = frozenset(entry.nodes)

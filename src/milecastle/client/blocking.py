@@ -178,7 +178,7 @@ class Client:
     def cancel(self, thread: str, *, run_id: str | None = None) -> bool:
         """Cancel a thread's unfinished run; with ``run_id``, only that one.
 
-        ``False`` if there was none. Never cancels a run that was started after this call.
+        ``False`` if there was none. Never cancels a run started after this call.
         """
         return self._run(cancelled(thread, run_id, self._patience))
 

@@ -59,7 +59,7 @@ def path_of(thread: str, *parts: str) -> str:
 
 
 class Patience:
-    """How long a call is repeated: so many seconds since the server was last heard."""
+    """Repeats a call for some seconds after the server was last heard."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -82,7 +82,7 @@ class Patience:
 
 
 def answered(request: HttpCall, patience: float) -> Steps[HttpAnswer]:
-    """Send a request until it is answered; raise what the answer says."""
+    """Send a request until it is answered; raise the answer's error."""
     waiting = Patience(patience)
     while True:
         answer = yield request

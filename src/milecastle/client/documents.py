@@ -19,7 +19,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 @prepared
 class SubmittedRun(Answered, frozen=True):
-    """A run that was handed over to the workers.
+    """A run handed over to the workers.
 
     ``reused``: nothing was started, because this run was found. ``seq`` is the checkpoint that
     handed it over, if one was written.
@@ -70,7 +70,7 @@ class FailureInfo(Answered, frozen=True):
 
 @prepared
 class RunResult(Answered, frozen=True):
-    """How a run stopped: ``completed``, ``interrupted`` or ``sleeping``."""
+    """A run that stopped: ``completed``, ``interrupted`` or ``sleeping``."""
 
     thread: str
     run_id: str

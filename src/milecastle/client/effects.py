@@ -1,4 +1,4 @@
-"""What a call asks of its transport. A call is a generator: it yields these, and does no I/O."""
+"""Effects of a call, for its transport. A call is a generator: it yields these, and does no I/O."""
 
 from __future__ import annotations
 

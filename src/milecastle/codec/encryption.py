@@ -196,7 +196,7 @@ class ThreadSealer:
         return hmac.digest(self._digest_key, body, "sha256")[:16].hex()
 
     def _bound(self, flags: int, place: PayloadPlace, life: bytes) -> bytes:
-        """The bytes that are authenticated with a body."""
+        """The bytes authenticated with a body."""
         if place.task is not None:
             packed = _PLACE.pack(FORMAT_VERSION, flags, place.seq, _RESULT)
             return self._owner + packed + _bytes_of(place.task) + life

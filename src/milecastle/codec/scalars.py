@@ -1,6 +1,6 @@
 """Scalars that msgpack does not have: how each is converted to an extension and back.
 
-``WRITERS`` maps an exact type to a function returning what msgpack encodes; ``READERS``
+``WRITERS`` maps an exact type to a function returning data for msgpack; ``READERS``
 maps an extension code to a function taking the body. A reader may raise any exception on
 a body no writer wrote; the caller turns it into a `CodecError`.
 """

@@ -8,7 +8,7 @@ effect           asks to                                         is answered wit
 ``RunTask``      run one task and wait for it                    what the node returned
 ``StartTasks``   start several tasks, and not wait               nothing
 ``AwaitTasks``   wait until some have ended, or a time has come  finished tasks, perhaps none
-``CancelTasks``  stop tasks that were started, if that can be    nothing
+``CancelTasks``  stop started tasks, if that can be              nothing
 ``Begin``        look up the thread of a subgraph                its run's plan
 ``Recall``       read again what the store has of the step       what was read
 ``Evaluate``     await an async predicate or router              what it returned

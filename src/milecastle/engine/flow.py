@@ -6,7 +6,7 @@ Rules:
   own, so ids do not depend on which part is faster: ``4``, and in the second part of it ``4.1.1``.
 - A recorded call must have the same kind and name, and no call may come before it that was not
   recorded. Otherwise the flow is refused, and nothing is written.
-- The result of a step is committed before the flow continues. Everything that is found again
+- The result of a step is committed before the flow continues. Everything found again
   without a record (answers, messages, passed times, caught failures) is in the next entry.
 - A failure is recorded once the flow has made another call: so it was caught. A run that fails with
   it calls again when it is retried.
@@ -193,7 +193,7 @@ class FlowRun:
         return None
 
     def _differ(self, what: str) -> NoReturn:
-        """Refuse the code: it does not make the calls that are recorded."""
+        """Refuse the code: it does not make the recorded calls."""
         refused = ResumeRefused(
             self.log.thread,
             [f"in flow '{self.name}' {what}"],

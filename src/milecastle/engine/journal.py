@@ -197,7 +197,7 @@ class Journal:
         return {**vars(self), "_chain": self._chain.copy()}
 
     def rewind(self, before: Mapping[str, Any]) -> None:
-        """Forget a batch that was refused and left nothing."""
+        """Forget a refused batch, which left nothing."""
         vars(self).update(before)
 
     def append(

@@ -55,7 +55,7 @@ class Released(BaseException):
 
 
 class BeyondRecord(BaseException):
-    """Ends a replay at a call that is not recorded."""
+    """Ends a replay at an unrecorded call."""
 
 
 class StepRefused(Exception):

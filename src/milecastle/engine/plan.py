@@ -52,7 +52,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``arrived`` are labels of waits a message has
     ended, and ``timed_out`` those whose deadlines have passed: the opening entry stores them.
     ``answered_by`` says who gave the answers. ``replay`` reads the recorded calls of a flow that is
-    only replayed: it ends at the first call that is not recorded.
+    only replayed: it ends at the first unrecorded call.
     """
 
     graph: CompiledGraph

@@ -18,8 +18,8 @@ from milecastle.support.printable import quoted
 class RunState:
     """A run as its steps see it: the plan, where it is, and what writes and reports for it.
 
-    ``saver`` is ``None`` without a store, ``run_events`` without observers or a reader. A run that
-    is queued for workers has no ``task_port``.
+    ``saver`` is ``None`` without a store, ``run_events`` without observers or a reader. A run
+    queued for workers has no ``task_port``.
     """
 
     task_port: RunTaskPort

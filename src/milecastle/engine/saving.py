@@ -64,7 +64,7 @@ class Saver:
         return self._step, self._unsaved, self._note, self.holds
 
     def rewind(self, before: tuple[int, int, str, bool]) -> None:
-        """Forget a batch that was refused and left nothing."""
+        """Forget a refused batch, which left nothing."""
         self._step, self._unsaved, self._note, self.holds = before
         self.may_record, self.memory = True, {}
 

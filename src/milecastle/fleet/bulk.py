@@ -88,7 +88,7 @@ def change_threads(
     change: ThreadChange,
     refused: OnRefusal,
 ) -> Iterator[bool]:
-    """Change threads listed with their runs; ``False`` for each that is skipped."""
+    """Change threads listed with their runs; ``False`` for a skipped one."""
     for key, run_id in listed:
         found = store.thread(key)
         info = found and claimed(found)

@@ -109,7 +109,7 @@ class Claimer:
         return claimed
 
     def _room(self) -> int:
-        """How many deliveries may begin."""
+        """Free places for deliveries."""
         running = (one.runner.graph.name for one in self._segments.running.values())
         most = max(1, self._context.options.concurrency // _DELIVERIES)
         return max(0, most - sum(map(is_delivery, running)))

@@ -8,7 +8,7 @@ Rules:
 - 2xx ends it, and so does 410. Anything else is repeated after each of ``DELAYS``; in between the
   run sleeps and holds no slot. Then it fails, is listed, and can be retried. An attempt that cannot
   read the thread counts as one that was not accepted.
-- A question that was answered meanwhile is not sent.
+- A question answered meanwhile is not sent.
 - A crash between the answer and the commit sends it again, with the same id.
 """
 
@@ -60,7 +60,7 @@ def delivering(apps: Iterable[App[Any]], deliver_to: Collection[str] = ()) -> li
 
 
 class Deliveries:
-    """What a worker needs to deliver an app's notices: one runner for each hook."""
+    """Delivers an app's notices for a worker: one runner for each hook."""
 
     def __init__(self, app: App[Any], deliver_to: Collection[str] = ()) -> None:
         self._app = app
@@ -123,7 +123,7 @@ class Deliveries:
         return self._app.runner.settings.clock.now() // _SECOND
 
     def _data(self, hook: Webhook, tenant: str, state: DeliveryState) -> dict[str, Any] | None:
-        """What is said about the event; ``None`` if nothing is to be said any more."""
+        """The event as data; ``None`` if it needs no delivery any more."""
         key = ThreadKey(tenant, state["thread"])
         record = self._store.run(key, state["run_id"])
         asked = self._open_question(key, state["question"]) if state["question"] else None

@@ -13,7 +13,7 @@ Rules:
   the same; one that comes back late finds the thread, and its commits are refused. So each tick is
   decided once and fired once, whatever dies.
 - A handled tick is never handled again, also if the threads of firings were deleted: the
-  memory does not depend on them. (One case is left: a worker that is suspended between its look and
+  memory does not depend on them. (One case is left: a worker suspended between its look and
   its submission, until the same firing was taken over, ran and was *deleted*.)
 - The clocks of workers decide nothing: a sleep ends by the store's clock, and ``wait`` asks the
   store for the time.
@@ -360,7 +360,7 @@ class Schedules:
         return self._find(name).pause()
 
     def resume(self, name: str) -> None:
-        """Continue a schedule that was paused or held."""
+        """Continue a paused or held schedule."""
         self._find(name).resume()
 
     def _find(self, name: str) -> ScheduleRun:

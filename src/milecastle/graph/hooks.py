@@ -1,4 +1,4 @@
-"""Hooks: URLs that are notified when a graph's runs complete, fail or ask.
+"""Hooks: URLs notified when a graph's runs complete, fail or ask.
 
 Rules:
 

@@ -31,7 +31,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     instead of the next one when this one has failed for good. ``defer`` waits until no other node
     is left to run. ``goto`` are the nodes a ``Command`` may lead to. ``give`` and ``take`` lead
     into a subgraph and out of it. ``run_on`` says where its tasks run, if not here.
-    ``renamed_from`` are its former names. ``flow``: its function makes calls that are recorded.
+    ``renamed_from`` are its former names. ``flow``: its function makes recorded calls.
     """
 
     version: str = ""

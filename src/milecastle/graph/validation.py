@@ -10,7 +10,7 @@ MC115     a node returns a key the state does not have
 MC116     two parallel writers of a channel with no reducer
 MC117     no entry point
 MC118     a function that cannot be a node
-MC119     an edge that is never tried
+MC119     an edge never tried
 MC120     a class that cannot be a state
 MC121     a name a node cannot have
 MC122     an edge into START or out of END

@@ -1,4 +1,4 @@
-"""Limit keys: what limits count runs by besides graph and tenant, as ``customer=c7``."""
+"""Limit keys, as ``customer=c7``: besides graph and tenant, limits count runs by them."""
 
 from __future__ import annotations
 

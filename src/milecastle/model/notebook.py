@@ -1,7 +1,7 @@
 """HTML for notebooks: a title, facts and tables, everything escaped and cut.
 
 It has the colours and shapes of the web view, light and dark, and asks no other host for anything.
-Without its style, as in a notebook that is not trusted, it is a plain list and table.
+Without its style, as in an untrusted notebook, it is a plain list and table.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 def event_of(info: ThreadInfo) -> HookEvent | None:
-    """The event a run's new row stands for; a failure that is retried is none."""
+    """The event a run's new row stands for; a retried failure is none."""
     if info.status == "interrupted":
         return "question" if info.questions else None
     if info.status == "failed":

@@ -186,8 +186,8 @@ class Retry(Settings):
     Attempts are counted durably, including those ended by a crash.
     Before the second attempt the run waits ``delay`` seconds, before each further one ``factor``
     times as long, never more than ``longest``; a random fraction of up to ``jitter`` is subtracted,
-    so many runs do not retry at the same moment. ``on`` is the exception or exceptions that
-    are retried.
+    so many runs do not retry at the same moment. ``on`` is the exception or exceptions
+    retried.
     """
 
     attempts: int = 3
@@ -210,7 +210,7 @@ class Retry(Settings):
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """The exceptions that are retried."""
+        """The retried exceptions."""
         return (self.on,) if isinstance(self.on, type) else tuple(self.on)
 
     def pause(self, attempt: int, chance: float) -> float:
@@ -221,7 +221,7 @@ class Retry(Settings):
     def next_at(self, now: int, attempt: int, seed: str) -> int:
         """When to try again after this attempt failed now, in microseconds.
 
-        The same seed gives the same delay: a run that is repeated waits as it did before.
+        The same seed gives the same delay: a repeated run waits as it did before.
         """
         chance = Random(seed).random()  # noqa: S311 - no secrets
         return now + round(self.pause(attempt, chance) * 1_000_000)

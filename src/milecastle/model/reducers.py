@@ -107,7 +107,7 @@ class Reducer(msgspec.Struct, frozen=True):
 
     ``empty`` makes the value the channel has before anything was written; without it the first
     update is the value. ``delta`` gives, for the old value and an update, the built-in reducer and
-    its update that are applied instead. ``prepare`` completes an update before it is stored or
+    its update applied instead. ``prepare`` completes an update before it is stored or
     compared; a completed one stays unchanged.
     """
 
@@ -198,7 +198,7 @@ class Inbox(msgspec.Struct, frozen=True):
 def inbox(topic: str) -> object:
     """Let a key of the state get the messages of a topic, as they come.
 
-    With ``Annotated[list[str], append, inbox("user")]`` each step ends with the values that were
+    With ``Annotated[list[str], append, inbox("user")]`` each step ends with the values
     sent to the topic since the last one, before its edges are evaluated. A message that comes as
     the run ends, or later, starts the next one. The reducer is given a list of one value each.
     """

@@ -140,7 +140,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limit_key(self) -> str:
-        """What limits count the run by, as ``customer=c7``; empty if nothing."""
+        """The run's key for limits, as ``customer=c7``; may be empty."""
         return self.metadata.get(LIMIT_KEY, "")
 
     @property
@@ -192,7 +192,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     on, in the same unit (``None``: not before somebody answers, retries or submits), and ``worker``
     which one has it now. Of the threads of a tenant that are due, workers take those with the
     higher ``priority`` first. ``waiting_topics`` are the topics it waits for, each with the number
-    of the last message it has seen. ``limit_key`` is what limits count it by, as ``customer=c7``.
+    of the last message it has seen. ``limit_key`` is its key for limits, as ``customer=c7``.
     """
 
     key: ThreadKey

@@ -98,7 +98,7 @@ class Turn(NamedTuple):
 
 
 class WaitingTurn(NamedTuple):
-    """A turn that was promised and not granted yet, and in how many seconds it is."""
+    """A turn promised and not granted yet, and in how many seconds it is."""
 
     bucket: str
     wait: float
@@ -199,7 +199,7 @@ class _Offers(Protocol):
 
 
 def marks_of(key: ThreadKey) -> str:
-    """What the marks of a thread's turns begin with, those of its subgraphs included."""
+    """The prefix of the marks of a thread's turns, those of its subgraphs included."""
     from hashlib import sha256
 
     root = key.thread.partition(SUBGRAPH)[0]

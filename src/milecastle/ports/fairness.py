@@ -183,7 +183,7 @@ def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> l
 
 
 def keys_each(limit: int, scans: Iterable[Scan]) -> int:
-    """How many groups of each key range a claim looks at: more than its tenant's share."""
+    """The groups of each key range a claim looks at: more than its tenant's share."""
     return 1 + 4 * limit // max(1, sum(map(_visited, scans)))
 
 

@@ -84,7 +84,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scope(NamedTuple):
-    """What a limit covers; empty: all. ``key`` is a limit key, or the name of one: any value."""
+    """The runs a limit covers; empty: all. ``key`` is a limit key, or a name: any of its values."""
 
     graph: str
     tenant: str

@@ -37,7 +37,7 @@ class MessageObserver(Observer, Protocol):
     """An observer that connects a message's sender with the run receiving it."""
 
     def message_sent(self) -> Mapping[str, str]:
-        """Data to store with a message that is sent now. No values of the state."""
+        """Data to store with a message sent now. No values of the state."""
         ...
 
     def message_received(self, run_id: str, stored: Mapping[str, str], /) -> None:

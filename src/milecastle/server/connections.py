@@ -3,12 +3,12 @@
 Rules:
 
 - A connection is *vacant* while no request on it is being answered: nothing, or part of a head, or
-  the rest of a body that was refused has come. It may be so for a few seconds.
+  the rest of a refused body has come. It may be so for a few seconds.
 - While there are many vacant connections, each may be so for a moment only, and they do not count
   as connections of this server. So clients sending a request are served, however many send none.
 - There are never more connections than descriptors: the oldest vacant one makes room for a new one.
 - Probes are answered also while the server has as many connections as it may have.
-- Of a body that was not wanted only so much is read and discarded before the connection ends. It
+- Of an unwanted body only so much is read and discarded before the connection ends. It
   is not ended at once, so the answer arrives.
 - Input that is not HTTP is answered with a problem document, like everything else.
 """

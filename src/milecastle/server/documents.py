@@ -1,7 +1,7 @@
 """Request bodies, and responses the command line does not print.
 
 All other answers are the documents of ``views``, as ``--json`` prints them. Fields are only ever
-added to answers. A request with a field that is not listed is refused.
+added to answers. A request with an unlisted field is refused.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class EventsQuery(HttpDocument, frozen=True):
 
 
 class RunOptions(HttpDocument, frozen=True):
-    """Policy for a thread that is busy, or exists, and for a run that was started before.
+    """Policy for a thread that is busy, or exists, and for a run started before.
 
     Without ``retry`` a run of this input or key is found as it is, although it failed.
     """
@@ -161,8 +161,8 @@ class RunOptions(HttpDocument, frozen=True):
 class RunRequest(HttpDocument, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
-    ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
-    ``tags`` to its thread. ``keys``, one name and its value, is what limits by key count it by.
+    ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A new run adds
+    ``tags`` to its thread. ``keys``, one name and its value, is its key for limits by key.
     ``config`` is of the type the graph declares.
     """
 
@@ -340,7 +340,7 @@ class StateEvent(HttpDocument, frozen=True):
 class EmittedEvent(HttpDocument, frozen=True):
     """``event: emit``: a node emitted a value. It is replayed if it has an ``offset``.
 
-    ``begins`` says it is the first one of an attempt: a task that is retried begins again.
+    ``begins`` says it is the first one of an attempt: a retried task begins again.
     """
 
     run_id: str

@@ -4,7 +4,7 @@ Rules:
 
 - A comment is sent if there was nothing else for a while, so both ends see a dead connection.
 - A reader taking nothing for a while is dropped.
-- Before something is sent the caller is looked at again, at most once a second: a session that was
+- Before something is sent the caller is looked at again, at most once a second: a session
   logged out, or is over, is sent nothing more.
 """
 

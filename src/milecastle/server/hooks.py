@@ -4,7 +4,7 @@ Rules:
 
 - A body is verified as it was sent, before it is read: its signature, then the time of signing. An
   unknown name and a wrong signature have the same answer.
-- What the sender calls the event is the key of what is done with it: an event that is sent again
+- What the sender calls the event is the key of what is done with it: an event sent again
   does nothing, and has the same answer.
 - The answer follows the commit. If anything fails before, the sender sends the event again.
 - The tenant is that of the hook, and never one of the body.

@@ -36,7 +36,7 @@ S = TypeVar("S")
 class Simulator(Generic[S]):
     """Calls an app the way a process would that may die at any moment.
 
-    ``kinds`` lists the effects that were reached, by name. After ``Crashed`` call again: the
+    ``kinds`` lists the reached effects, by name. After ``Crashed`` call again: the
     next process has started.
     """
 

@@ -378,7 +378,7 @@ class DiffDocument(Document, frozen=True):
 
 
 class WrittenDocument(Document, frozen=True):
-    """``fork``, ``update``: the checkpoint that was written."""
+    """``fork``, ``update``: the new checkpoint."""
 
     tenant: str
     thread: str
@@ -453,7 +453,7 @@ class VerifyDocument(Document, frozen=True):
 
 
 class RepairLine(Document, frozen=True):
-    """A log that was repaired, and the saved copy of it."""
+    """A repaired log, and the saved copy of it."""
 
     thread: str | None
     file: str
@@ -502,7 +502,7 @@ class MoveLine(Document, frozen=True):
 
 
 class ShardsDocument(Document, frozen=True):
-    """``shards``. ``initialised`` are the databases that were not initialised before.
+    """``shards``. ``initialised`` are the databases not initialised before.
 
     ``moved`` were moved; ``planned`` would make the databases about equally large and busy.
     """

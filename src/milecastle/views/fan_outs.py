@@ -21,7 +21,7 @@ _LISTED: Final = 50
 
 
 class ItemLine(Document, frozen=True):
-    """An attempt of an item. ``task`` is its name, ``index`` its place in the list that was sent.
+    """An attempt of an item. ``task`` is its name, ``index`` its place in the list sent.
 
     ``took`` is in microseconds, ``None`` if it is not known. ``error`` is the type of its error,
     and ``message`` the beginning of the error's message, if it failed the run.

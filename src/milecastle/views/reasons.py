@@ -30,7 +30,7 @@ _LATE: Final = 60.0
 def why_document(store: Store, key: ThreadKey, fit: Compatibility | None = None) -> WhyDocument:
     """A thread's status, and each reason why it does not run, or that it does.
 
-    ``fit`` is the thread's compatibility with code that was named.
+    ``fit`` is the thread's compatibility with code named.
 
     Names, numbers and times only: no value of the state is in it.
     """

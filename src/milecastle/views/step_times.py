@@ -109,7 +109,7 @@ def nodes_of_times(entry: Entry) -> Sequence[str]:
 
 
 def items_of_times(entry: Entry, times: StepTimes) -> dict[str, int]:
-    """How many items of each node ended in a step; not those of nodes that ran once."""
+    """The number of items of each node that ended in a step; without nodes that ran once."""
     names = nodes_of_times(entry)
     if times.many is not None:
         counted = {one.node: one.ran - one.failed for one in times.many.nodes}

@@ -67,7 +67,7 @@ class TimelineLane(Document, frozen=True):
     """A node's bars, by time. ``took`` is the microseconds it ran, or waits at the head if it does.
 
     ``tries`` is the most attempts of one task, ``items`` the tasks of its fan-outs. These are of
-    the branch that is shown, unless the node ran only on others. A lane without bars is of a node
+    the shown branch, unless the node ran only on others. A lane without bars is of a node
     that has not run in what is shown.
     """
 

@@ -117,7 +117,7 @@ def fits_document(app: App[Any], tenant: str) -> FitsDocument:
 
 
 def replays_document(app: App[Any], tenant: str) -> ReplaysDocument:
-    """What this code would do in a graph's newest threads, as ``milecastle replay`` reports it."""
+    """This code on a graph's newest threads, as ``milecastle replay`` reports it."""
     page = app.store.recent_threads(tenant, limit=_SCANNED)
     infos = list(_of_graph(app, page.items))[:_REPLAYED]
     found: list[ReplayLine] = []

@@ -41,7 +41,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     starts the thread, under a name of ``own_key``.
 
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
-    completed with this input. Without ``retries`` a run that is found is left as it is, although it
+    completed with this input. Without ``retries`` a run found is left alone, although it
     failed or was cancelled. ``instead_of`` is the only discardable run. ``tags`` are
     added to the thread by the commit starting the run. ``limit_key`` replaces the thread's, unless
     it is ``None``. ``assignment`` says workers run the thread, and whether the caller is one of

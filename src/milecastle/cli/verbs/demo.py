@@ -1,4 +1,4 @@
-"""``milecastle demo``: a run that is killed and resumed, in a temporary folder.
+"""``milecastle demo``: a run killed and resumed, in a temporary folder.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""``milecastle queue``: what waits for workers, what limits them, and buckets."""
+"""``milecastle queue``: waiting threads, limits and buckets."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def command(
 ) -> None:
     """Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.
 
-    Without --tokens or --oidc only this machine can connect, with the URL that is printed.
+    Without --tokens or --oidc only this machine can connect, with the printed URL.
     """
     import asyncio
     import logging

@@ -1,4 +1,4 @@
-"""``milecastle worker``: run the threads that were submitted."""
+"""``milecastle worker``: run submitted threads."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def command(
     deliver_to: tuple[str, ...],
     until_idle: bool,
 ) -> None:
-    """Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.
+    """Run submitted threads, many at once, until SIGTERM or Ctrl-C.
 
     Start as many as you like, on as many machines as you like, with the same store. On SIGTERM
     each run is released to other workers with its current step; a second signal ends it at once.

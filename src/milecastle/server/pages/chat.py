@@ -185,7 +185,7 @@ def _messages(
 
 
 def _took(read: Reading, seq: int) -> str:
-    """How long the step that wrote a checkpoint took."""
+    """The duration of the step behind a checkpoint."""
     entries = {one.seq: one for one in read.entries}
     entry, before = entries.get(seq), entries.get(seq - 1)
     if entry is None or before is None or entry.source != "step":
@@ -280,7 +280,7 @@ def _steps(
 
 
 def _how(service: Service, read: Reading) -> str:
-    """How a message that is sent now is handled; empty if it would be refused."""
+    """The effect of a message sent now; empty if it would be refused."""
     if is_unfinished(read.info.status):
         inboxes = service.apps[read.info.graph].graph.schema.inboxes.values()
         return "The run gets it at its next step." if MESSAGES in inboxes else ""

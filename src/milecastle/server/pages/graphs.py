@@ -62,7 +62,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
 
 
 class ColourQuery(HttpDocument, frozen=True):
-    """How the nodes are coloured."""
+    """The colours of nodes."""
 
     by: ColouredBy = "failures"
 
@@ -261,7 +261,7 @@ def _samples(request: ApiRequest, graph: str, example: dict[str, Any]) -> dict[s
 
 @WebPage("POST", "/graphs/{graph}/runs", "run", form=StartForm)
 async def start_run(request: ApiRequest) -> PageView:
-    """Submit a run, and lead to its thread. What was typed is shown again if it is refused."""
+    """Submit a run, and lead to its thread. A refused form keeps its values."""
     form: StartForm = request.body
     app = served(request)
     try:

@@ -30,7 +30,7 @@ _MESSAGE: Final = 160
 class ItemsPageQuery(HttpDocument, frozen=True):
     """``at`` is the checkpoint that a fan-out ended with, or begins after; without it, the newest.
 
-    ``item`` is the place of an item in the list that was sent: its input is shown.
+    ``item`` is the place of an item in the list sent: its input is shown.
     """
 
     at: str | None = None
@@ -69,7 +69,7 @@ def show_items(request: ApiRequest) -> PageView:
 
 
 def _fan_out(service: Service, read: Reading, query: ItemsPageQuery) -> _FanOut | None:
-    """The fan-out that is asked for, or the newest one of the checkpoints near the head."""
+    """The fan-out asked for, or the newest one of the checkpoints near the head."""
     for entry, node, count in reversed(fan_outs(read)):
         is_open = read.decoded is not None and read.decoded.tasks.get(node) == count
         is_open = is_open and entry.seq == read.entry.seq
@@ -165,7 +165,7 @@ def _chart(document: FanOutDocument) -> Chart:
 
 
 def _input(service: Service, found: _FanOut, item: int | None, excerpts: Excerpts) -> Tree | None:
-    """The input that was sent to an item; none if it cannot be read here, or there is no such."""
+    """The input sent to an item; none if it cannot be read here, or there is no such."""
     read = found.read
     before = read.entry.seq if found.is_open else None
     if not found.is_open and read.entry.parent_id:

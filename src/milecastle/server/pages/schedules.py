@@ -137,7 +137,7 @@ def when_said(schedule: Schedule) -> str:
 
 
 def _firings(store: Store, tenant: str, schedule: Schedule, now: int) -> list[Firing]:
-    """How the last ticks ended, from one read of the index."""
+    """The outcome of the last ticks, from one read of the index."""
     ticks = _past(schedule, now)
     if not ticks:
         return []
@@ -196,7 +196,7 @@ def _size(row: ScheduleRow) -> int:
 
 @WebPage("GET", "/schedules/backfill", "read", query=BackfillQuery)
 def plan_backfill(request: ApiRequest) -> PageView:
-    """How many runs a backfill would start, before it does."""
+    """The number of runs a backfill would start, before it does."""
     query: BackfillQuery = request.query
     if not query.name:
         return _backfill(query, ("schedules",))

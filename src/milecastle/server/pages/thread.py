@@ -187,7 +187,7 @@ async def thread_view(
 
 
 def thread_head(service: Service, read: Reading, tab: str) -> dict[str, Any]:
-    """What the head of each of a thread's pages shows; ``tab`` is the page that is open."""
+    """The head of each of a thread's pages; ``tab`` is the open page."""
     store, key = service.store, read.key
     values: Mapping[str, Any] = read.decoded.values if read.decoded else {}
     return {
@@ -287,7 +287,7 @@ def _failed(read: Reading) -> set[int]:
 
 
 def _totals(read: Reading) -> dict[str, str]:
-    """Time worked and waited between the checkpoints that are drawn."""
+    """Time worked and waited between the drawn checkpoints."""
     totals: dict[str, int] = {}
     for one in read.intervals(read.drawn):
         kind = "worked" if one.kind == "running" else "ended" if one.kind == "ended" else "waited"

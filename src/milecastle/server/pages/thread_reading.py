@@ -39,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     ``next`` are the nodes to run after ``entry``, or those a worker runs now. ``entries`` are
     the history's page, oldest first; ``failure`` happened at this checkpoint. ``times`` are of the
-    steps that are drawn. ``edited`` has the channels of changes by hand, as far as they are known.
+    steps drawn. ``edited`` has the channels of changes by hand, as far as they are known.
     """
 
     key: ThreadKey
@@ -67,7 +67,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[Entry, ...]:
-        """The checkpoints that are listed: around the chosen one."""
+        """The listed checkpoints: around the chosen one."""
         return tuple(one for one in self.entries if abs(one.seq - self.entry.seq) <= AROUND)
 
     @property

@@ -1,4 +1,4 @@
-"""The runs of one thread: how each ended, where it ran, and what it failed with."""
+"""The runs of one thread: how each ended, where it ran, and its failure."""
 
 from __future__ import annotations
 

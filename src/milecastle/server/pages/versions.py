@@ -84,7 +84,7 @@ def _lanes(request: ApiRequest, app: App[Any]) -> list[LaneLine]:
 
 
 def quick_fits(request: ApiRequest, app: App[Any]) -> FitsDocument | None:
-    """What takes no call of the user's code to find out: nothing, of a flow."""
+    """The fits found without a call of the user's code: for a flow, none."""
     return None if app.graph.has_flow else fits_document(app, request.tenant)
 
 

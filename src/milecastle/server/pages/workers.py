@@ -1,4 +1,4 @@
-"""The store's workers, their queue, and what limits it.
+"""The store's workers, their queue, and its limits.
 
 Workers serve every tenant, and so are shown to each. Threads, lanes and limits are those of the
 caller's tenant.
@@ -45,7 +45,7 @@ class LimitForm(HttpDocument, frozen=True):
 
 @WebPage("GET", "/workers", "read", label="Workers")
 def show_workers(request: ApiRequest) -> PageView:
-    """Workers with what they run, the queue, and what limits it."""
+    """Workers with their threads, the queue, and its limits."""
     tenant = request.tenant
     return PageView(
         template="workers.html",

@@ -8,8 +8,8 @@ Rules:
 - Length, checksum and the fixed parts between them cover every bit of a line, its end included;
   the chain covers the order of lines.
 - A broken line is *torn* when it is the last, was cut off while it was being written, and so was
-  never acknowledged: it has no newline, and is shorter than its length field or ends in bytes that
-  were never written. Everything else is *damage*. No flipped bit makes a whole line look torn.
+  never acknowledged: it has no newline, and is shorter than its length field or ends in bytes
+  never written. Everything else is *damage*. No flipped bit makes a whole line look torn.
 """
 
 from __future__ import annotations

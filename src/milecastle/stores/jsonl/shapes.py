@@ -8,7 +8,7 @@ and, when a commit holds more, ``also`` (further checkpoints), ``results``, ``ru
 ``failures``, ``manifests``, ``thread`` (the thread's line in a thread list), ``consumes`` (numbers
 of messages); one without a checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset
 of the nearest line before that has ``thread``, so it is found from the end. A message to the thread
-is a line too, with ``messages``; ``consumed`` and ``last_message`` are for logs that were pruned or
+is a line too, with ``messages``; ``consumed`` and ``last_message`` are for logs pruned or
 copied. The first line is the header: ``milecastle`` is the format version, and it names the thread
 of the file. Files from before the first release have ``format`` in its place, and are refused.
 

@@ -38,7 +38,7 @@ def large_parts(body: bytes, threshold: int) -> list[Range]:
 
 
 def _parts(body: bytes, start: int, end: int) -> Iterator[Range]:
-    """Item ranges in a container; none for a leaf, or for bytes that are not packed."""
+    """Item ranges in a container; none for a leaf, or for unpacked bytes."""
     count, first = _container(body, start)
     if not count:
         if first:

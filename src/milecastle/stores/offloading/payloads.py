@@ -5,7 +5,7 @@ order are the original, byte for byte, so nothing is decoded and nothing can cha
 
 Rules:
 
-- A payload that is not encrypted is cut at its large values. If it was compressed, it is
+- An unencrypted payload is cut at its large values. If it was compressed, it is
   decompressed first and compressed again when it is restored.
 - An encrypted payload, or one of an unknown form, becomes one object.
 - A payload looking like one naming objects is always an object itself, so a store never
@@ -114,7 +114,7 @@ def put_together(parts: CutPayload, store: Callable[[bytes], ObjectReference]) -
 
 
 def restore(payload: bytes, fetch: Callable[[ObjectReference], bytes]) -> bytes:
-    """The payload that was taken apart.
+    """The payload taken apart.
 
     Raises: CodecError: the references are damaged. Whatever ``fetch`` raises.
     """

@@ -3,7 +3,7 @@
 Rules:
 
 - A database belongs to one map or to none, and knows its own name there. Only ``milecastle shards
-  init`` writes that, never a store that is opened: no empty database joins by a changed URL.
+  init`` writes that, never an opened store: no empty database joins by a changed URL.
 - Each shard is 'here' in one database of the map at most. Every statement that writes compares the
   row of its shard, and holds it until it has committed. If two say so, one was restored from a
   backup that is older than a move: the one with the lower version.

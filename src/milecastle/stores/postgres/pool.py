@@ -179,7 +179,7 @@ class Pool:
     def settle(self) -> bool:
         """Return, with ``True``, when everything readable now is as durable as a commit.
 
-        A commit that was interrupted while it waited for a replica can be read before the replica
+        A commit interrupted while it waited for a replica can be read before the replica
         has it.
         """
         self.run(_SETTLE, {}, "")

@@ -191,7 +191,7 @@ class Databases:
     def routed(self, shard: int, work: Callable[[Database], T]) -> T:
         """A shard's database's answer; if the shard was moved, the new one's.
 
-        ``work`` may be done twice: an answer that is lost in a database that is down may have moved
+        ``work`` may be done twice: an answer lost in a database that is down may have moved
         with the shard.
         """
         for pause in _PAUSES:
@@ -213,7 +213,7 @@ class Databases:
         return self._owners[shard] is not owner
 
     def _locate(self, shard: int, among: Sequence[Database] | None = None) -> None:
-        """Ask databases for a shard; complete a move that was made and not noted."""
+        """Ask databases for a shard; complete a move made and not noted."""
         found = self.ask(lambda store: store.placement(shard), of=among)
         self._settle({name: place for name, place in found.items() if place is not None})
 

@@ -1,7 +1,7 @@
 """A map's databases, without opening the store: migrating, checking and initialising them.
 
 ``initialise`` writes into each database which map it belongs to and which shards it has. Nothing
-else does, and a store that is opened compares it: a database at a changed URL does not join by
+else does, and an opened store compares it: a database at a changed URL does not join by
 itself. It may be run again: if it was interrupted, it does the rest; in a map in use it
 adds databases with no shards yet, and no others.
 """

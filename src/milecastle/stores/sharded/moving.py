@@ -19,7 +19,7 @@ There is one commit point, at the source. Rules:
 
 Copied again: threads whose newest entry, index row or results the source has written since a moment
 before they were read, by the transaction ids of rows. Whatever else changes a thread writes its
-line as well; if that was not written, only entries that were added are copied. At the switch nobody
+line as well; if that was not written, only new entries are copied. At the switch nobody
 writes, so nothing is missed.
 """
 

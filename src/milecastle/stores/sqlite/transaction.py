@@ -174,7 +174,7 @@ class Transaction:
         return None
 
     def check_missing(self, row: Row, key: ThreadKey) -> None:
-        """Verify the rows beside the place of a thread that was not found."""
+        """Verify the rows beside the place of a missing thread."""
         for beside in (row[1:23], row[23:45]):
             if beside[0] is not None:
                 checked(beside)

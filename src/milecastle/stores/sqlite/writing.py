@@ -4,7 +4,7 @@ Rules:
 
 - Everything is checked before anything is written.
 - A delta or a rollup builds on the head: its parent must be the head's checkpoint. So a writer of
-  a thread that was deleted and created again is refused, though the new one has the same head.
+  a thread deleted and created again is refused, though the new one has the same head.
 - The index of threads changes on transitions and not on steps.
 """
 

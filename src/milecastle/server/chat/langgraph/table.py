@@ -1,4 +1,4 @@
-"""The endpoints LangGraph's SDK calls. A path that is fixed comes before one with a name."""
+"""The endpoints LangGraph's SDK calls. A fixed path comes before one with a name."""
 
 from __future__ import annotations
 

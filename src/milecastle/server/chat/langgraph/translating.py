@@ -2,11 +2,11 @@
 
 Rules:
 
-- The last event of a checkpoint has its seq as id: a reader that is cut off before it gets all of
+- The last event of a checkpoint has its seq as id: a reader cut off before it gets all of
   them again, and one that has it gets none twice.
 - The first event has the checkpoint's id before the run, so a stream can be resumed from
   there on.
-- A message that is committed is sent whole, also if parts of it were emitted: clients replace it.
+- A committed message is sent whole, also if parts of it were emitted: clients replace it.
 """
 
 from __future__ import annotations
