@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import httpx
+import jinja2
 import msgspec
 
 from milecastle import END, START, App, StateGraph, append, interrupt
@@ -18,6 +19,7 @@ from milecastle.server.access import Access, Identify
 from milecastle.server.application import Application
 from milecastle.server.chat.table import CHAT
 from milecastle.server.identity import ALL_SCOPES, Identity, TokenScope
+from milecastle.server.pages import rendering
 from milecastle.server.problems import ProblemDocument
 from milecastle.server.redaction import Redact
 from milecastle.server.request import Endpoint
@@ -92,6 +94,22 @@ def empty_store() -> bytes:
         path = Path(folder) / "runs.db"
         SqliteStore(path).close()
         return path.read_bytes()
+
+
+class Templates(jinja2.BytecodeCache):
+    """Compiled once for all tests: that takes five times as long as rendering a page."""
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], Any] = {}
+
+    def load_bytecode(self, bucket: Any) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Any) -> None:
+        self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+setattr(rendering, "Environment", partial(jinja2.Environment, bytecode_cache=Templates()))  # noqa: B010
 
 
 class Api:
