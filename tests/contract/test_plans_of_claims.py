@@ -1,7 +1,8 @@
 """A claim costs what is claimed: the databases say how they would find it, and it is measured.
 
 Seen to fail without the indexes of the fourth migration (SQLite sorted, PostgreSQL read it all),
-and without the last limit of take.sql: PostgreSQL expected so much that it compiled the plan.
+and without the last limit of take.sql: PostgreSQL expected so much that it compiled the plan. The
+meters of rates by key were all read by each claim, and again by the statement that drops old ones.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ SEEKS: dict[str, tuple[Any, ...]] = {
     "claimed_threads": ("one",),
     "count_claimed": ("one",),
     "next_claimant": ("one",),
+    "key_meter": ("graph", "tenant", "key=value", 9),
+    "drop_key_meters": (9,),
 }
 
 
@@ -41,7 +44,8 @@ def test_sqlite_seeks_and_sorts_nothing(name: str, tmp_path: Path) -> None:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", SEEKS[name]).fetchall()
     plan = [str(row[3]) for row in rows]
     assert plan
-    assert all(line.startswith("SEARCH threads USING") for line in plan), plan
+    sought = "SEARCH threads USING", "SEARCH key_meters USING"
+    assert all(line.startswith(sought) for line in plan), plan
 
 
 COMPILED = 100_000
@@ -56,6 +60,11 @@ SELECT
     'lane ' || number %% {lanes},
     CASE WHEN number > {queued} THEN 4000000000000000 + number ELSE number END, ''
 FROM generate_series(1, {queued} + {sleeping}) AS number
+"""
+METERS = """
+INSERT INTO {schema}.key_meters (begun, until, used, is_full, graph, tenant, limit_key)
+SELECT 1, 4000000000000000, 9, number % 2 = 0, '', '', 'key=' || number
+FROM generate_series(1, 50000) AS number
 """
 ASKED: dict[str, dict[str, Any]] = {
     "look": {
@@ -74,6 +83,7 @@ ASKED: dict[str, dict[str, Any]] = {
         "tenants": ["tenant 1", "tenant 1"],
         "after": ["key=value", ""],
         "until": ["~", "key=value"],
+        "graphs": ["lane 1", "lane 1"],
         "shut_lanes": ["lane 1"],
         "shut_tenants": [""],
         "shut_keys": ["key=other"],
@@ -100,6 +110,8 @@ ASKED: dict[str, dict[str, Any]] = {
         "visits": 9,
         "limit": 100,
     },
+    "key_meters": {"graphs": ["lane 1"], "limit_keys": ["key=1", "key=2"], "now": 9},
+    "drop_key_meters": {},
     "running": {},
     "give_back": {"worker": "one", "tenant": "tenant 1", "thread": "thread 1", "delay": 0},
     "take_from": {"worker": "one", "limit": 100},
@@ -117,9 +129,11 @@ class Full:
         self.store = PostgresStore(self.cluster.url_of(self.schema))
         numbers = {"queued": queued, "sleeping": sleeping, "lanes": LANES, "schema": self.schema}
         self.cluster.execute(FILL.replace("%%", "%").format(**numbers).encode())
+        self.cluster.execute(METERS.format(**numbers).encode())
 
     def analyze(self) -> None:
-        self.cluster.execute(f"ANALYZE {self.schema}.threads".encode())
+        for table in ("threads", "key_meters"):
+            self.cluster.execute(f"ANALYZE {self.schema}.{table}".encode())
 
     def seconds(self) -> float:
         """How long a claim of a hundred takes."""
@@ -147,7 +161,7 @@ def test_postgresql_reads_no_whole_table(full: Full, name: str, analyzed: bool) 
     with full.cluster.connect() as connection:
         nodes = list(plan_of(connection, query, ASKED[name]))
     read = [node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"]
-    assert "threads" not in read
+    assert not {"threads", "key_meters"}.intersection(read)
     assert any("Index" in node["Node Type"] for node in nodes)
     assert nodes[0]["Total Cost"] < COMPILED / 2
 

@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -133,14 +133,29 @@ class Rooms:
     """Room the limits leave to one claim."""
 
     def __init__(
-        self, meters: Sequence[Meter] = (), running: Mapping[ClaimPlace, int] | None = None
+        self,
+        meters: Sequence[Meter] = (),
+        running: Mapping[ClaimPlace, int] | None = None,
+        value: Callable[[Scope], Meter | None] | None = None,
     ) -> None:
-        """``meters`` now; ``running``: claimed threads by place."""
-        counts, known = _covered(running or {}), {meter.scope: meter for meter in meters}
-        values = {scope: known[scope.of_any] for scope in counts if scope.of_any in known}
-        self._left = {
-            scope: meter.room(counts[scope]) for scope, meter in {**values, **known}.items()
-        }
+        """``meters`` now; ``running``: claimed threads by place.
+
+        ``value`` looks up a limit key's meter that is not among these, when it is needed.
+        """
+        self._meters = {meter.scope: meter for meter in meters}
+        self._counts = _covered(running or {})
+        self._value = value
+        self._left: dict[Scope, int] = {}
+
+    @property
+    def meters(self) -> list[Meter]:
+        """The given meters, and those that were looked up."""
+        return [*self._meters.values()]
+
+    def learn(self, meters: Iterable[Meter]) -> None:
+        """Take more meters into account, before anything is claimed."""
+        self._meters |= {meter.scope: meter for meter in meters}
+        self._left = {}
 
     def is_open(self, place: ClaimPlace) -> bool:
         """True if a thread may be claimed there."""
@@ -149,8 +164,11 @@ class Rooms:
     def shut(self, lane: str) -> frozenset[tuple[str, str]]:
         """Tenants and limit keys with no room in a lane; "" means all."""
         own = (graph_of(lane), "")
-        left = self._left.items()
-        return frozenset(scope[1:] for scope, room in left if room <= 0 and scope.graph in own)
+        each = {**self._meters, **self._counts, **self._left}
+        rooms = {scope: self._room(scope) for scope in each if scope.graph in own}
+        return frozenset(
+            scope[1:] for scope, room in rooms.items() if room is not None and room <= 0
+        )
 
     def enter(self, place: ClaimPlace) -> bool:
         """Claim one thread there, if allowed."""
@@ -160,11 +178,27 @@ class Rooms:
         return True
 
     def _covering(self, place: ClaimPlace) -> dict[Scope, int]:
-        if not self._left:
+        if not self._meters:
             return {}
-        left = self._left
-        found = ((scope, left.get(scope, left.get(scope.of_any))) for scope in _scopes(place))
+        found = ((scope, self._room(scope)) for scope in _scopes(place))
         return {scope: room for scope, room in found if room is not None}
+
+    def _room(self, scope: Scope) -> int | None:
+        if scope not in self._left:
+            meter = self._meters.get(scope) or self._look_up(scope)
+            if meter is None:
+                return None
+            self._left[scope] = meter.room(self._counts[scope])
+        return self._left[scope]
+
+    def _look_up(self, scope: Scope) -> Meter | None:
+        of_any = self._meters.get(scope.of_any)
+        if of_any is not None and of_any.limit.rate is not None and self._value is not None:
+            found = self._value(scope)
+            if found is not None:
+                self._meters[scope] = found
+                return found
+        return of_any
 
 
 def charged(meters: Iterable[Meter], claimed: Mapping[ClaimPlace, int]) -> list[Meter]:

@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -65,6 +65,12 @@ _LANES = msgspec.json.Decoder(tuple[str, ...])
 
 Shut = Collection[ClaimPlace]
 """Lanes with tenants and limit keys from which limits let nobody claim now; empty: all."""
+
+
+MetersOf = Callable[[Iterable[Group] | None], Sequence[Meter]]
+"""Reads the meters by key of what a claim has found; with ``None``, those that are full."""
+
+WithinLimits = Callable[[Sequence[Meter], MetersOf, Callable[[], object]], None]
 
 
 class Repeat(Protocol):
@@ -189,17 +195,16 @@ class Claims:
         found = self._outside(self._sql.running, {})
         return found[0][4], {row[:3]: row[3] for row in found[1:]}
 
-    def within_limits(
-        self, lanes: Sequence[str], work: Callable[[Sequence[Meter], Callable[[], object]], None]
-    ) -> None:
+    def within_limits(self, lanes: Sequence[str], work: WithinLimits) -> None:
         """Call ``work`` with the limits of lanes while no other claim under limits is under way.
 
-        That ends if ``work`` takes ``HELD`` seconds: its second argument raises if it has ended.
+        That ends if ``work`` takes ``HELD`` seconds: its last argument raises if it has ended.
         """
 
         def claim(run: Query) -> None:
-            meters = self._meters([graph_of(lane) for lane in lanes], HELD, run)
-            work(meters, lambda: bool(run(b"SELECT 1", {})))
+            graphs = [graph_of(lane) for lane in lanes]
+            meters, values = self._meters(graphs, HELD, run)
+            work([*meters, *values(None)], values, lambda: bool(run(b"SELECT 1", {})))
 
         self._check()
         try:
@@ -245,15 +250,17 @@ class Claims:
         return self._take_share(asked, look, divide(asked.limit, look.groups()), self._once)
 
     def _limited(self, asked: _Asked, run: Query) -> list[Row]:
-        meters = self._meters(asked.graphs, _HELD_HERE, run)
+        meters, values = self._meters(asked.graphs, _HELD_HERE, run)
         self._is_limited = bool(meters)
         counted = any(meter.limit.concurrency is not None for meter in meters)
         running = {row[:3]: row[3] for row in run(self._sql.running, {})[1:]} if counted else {}
         rooms = Rooms(meters, running)
         behind, shut = open_lanes(dict(self._rotation.lanes(asked.lanes)), rooms)
         look = self._look(behind, asked.limit, shut, run, self._rotation)
-        found = self._take_share(asked, look, divide(asked.limit, look.groups(), rooms), run)
-        self._charge(meters, _served(found), run)
+        groups = look.groups()
+        rooms.learn(values(groups))
+        found = self._take_share(asked, look, divide(asked.limit, groups, rooms), run)
+        self._charge(rooms.meters, _served(found), run)
         return found
 
     def _take_share(
@@ -264,14 +271,29 @@ class Claims:
             self._rotation.note(look.scans, asked.limit, _served(found) or sizes(share))
         return found
 
-    def _meters(self, graphs: Sequence[str], held: int, run: Query) -> list[Meter]:
+    def _meters(self, graphs: Sequence[str], held: int, run: Query) -> tuple[list[Meter], MetersOf]:
         """The limits covering some graphs. Until the end, other claims reading them wait.
 
-        The server ends the transaction if nothing comes for ``held`` seconds.
+        With what reads the meters of rates by key, which other databases do not see. The server
+        ends the transaction if nothing comes for ``held`` seconds.
         """
         run(self._sql.lock_limits, {"held": f"{held}s", "wait": f"{2 * held + 1}s"})
         found = run(self._sql.covering_limits, {"graphs": graphs})
-        return [_meter_from(row).at(row[10]) for row in found]
+        meters = [_meter_from(row).at(row[10]) for row in found]
+
+        def values(groups: Iterable[Group] | None) -> list[Meter]:
+            if not any(one.limit.key and one.limit.rate for one in meters):
+                return []
+            now = found[0][10]
+            asked: dict[str, Any] = {"graphs": graphs, "now": now}
+            if groups is None:
+                rows = run(self._sql.full_meters, asked)
+            else:
+                asked["limit_keys"] = list({one.limit_key for one in groups if one.has_key})
+                rows = run(self._sql.key_meters, asked)
+            return [_meter_from(row).at(now) for row in rows]
+
+        return meters, values
 
     def _charge(
         self, meters: Sequence[Meter], served: Mapping[ClaimPlace, int], run: Query
@@ -290,6 +312,7 @@ class Claims:
                 if is_by_key:
                     given["limit_keys"] = [meter.limit_key for meter in some]
                     given["until"] = [meter.until for meter in some]
+                    given["full"] = [meter.used >= (meter.limit.rate or 0) for meter in some]
                     run(self._sql.drop_key_meters, {})
                 run(self._sql.charge_keys if is_by_key else self._sql.charge_limits, given)
 
@@ -341,6 +364,7 @@ class Claims:
                 columns = map(list, zip(*ranges, strict=True))
                 asked: dict[str, Any] = dict(zip(names, columns, strict=True))
                 asked |= {"each": keys_each(limit, scans.values()), "limit": limit}
+                asked["graphs"] = [graph_of(lane) for lane in asked["lanes"]]
                 asked |= {**_shut(shut), "visits": VISITS}
                 keys = [Group(*row) for row in run(self._sql.look_keys, asked)]
             scans = {lane: rotation.with_keys(scan, keys) for lane, scan in scans.items()}

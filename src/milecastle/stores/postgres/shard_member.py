@@ -6,7 +6,7 @@ the shard has to wait for. A thread elsewhere is refused with ``ShardMoved``, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from milecastle.errors import InvalidRequest, ShardMoved, StoreError
@@ -15,7 +15,7 @@ from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.fairness import Group, LanePosition, Rotation
 from milecastle.ports.limits import ClaimPlace, Meter
 from milecastle.ports.store import Batch, Opened
-from milecastle.stores.postgres.claiming import Look, Shut
+from milecastle.stores.postgres.claiming import Look, Shut, WithinLimits
 from milecastle.stores.postgres.migrating import Connection, version_of
 from milecastle.stores.postgres.placements import (
     Membership,
@@ -189,9 +189,7 @@ class ShardMember(PostgresStore):
     def running(self) -> tuple[int, Mapping[ClaimPlace, int]]:
         return self._claims.running()
 
-    def within_limits(
-        self, lanes: Sequence[str], work: Callable[[Sequence[Meter], Callable[[], object]], None]
-    ) -> None:
+    def within_limits(self, lanes: Sequence[str], work: WithinLimits) -> None:
         self._claims.within_limits(lanes, work)
 
     def charge(self, meters: Sequence[Meter], served: Mapping[ClaimPlace, int]) -> None:

@@ -205,8 +205,16 @@ class Statements:
         self.restore_over = load("restore_over")
         self.restore_messages = load("restore_messages")
         self.restore = load("restore")
-        self.look = load("look")
-        self.look_keys = load("look_keys")
+        parts = dict(self._parts, rates=_composed(schema, "rates"))
+        for row, tenant in (("first", "first"), ("visit", "visit"), ("next", "asked")):
+            parts[f"full_{row}"] = _composed(
+                schema,
+                "full_key",
+                tenant=sql.Identifier(tenant, "tenant"),
+                limit_key=sql.Identifier(row, "limit_key"),
+            )
+        self.look = _load(schema, "look", **parts)
+        self.look_keys = _load(schema, "look_keys", **parts)
         self.take = claim("take")
         self.take_all = claim("take_all")
         self.take_each = claim("take_each")
@@ -217,6 +225,8 @@ class Statements:
         self.covering_limits = load("covering_limits")
         self.charge_limits = load("charge_limits")
         self.charge_keys = load("charge_keys")
+        self.key_meters = load("key_meters")
+        self.full_meters = load("full_meters")
         self.drop_key_meters = load("drop_key_meters")
         self.running = load("running")
         self.first_due = load("first_due")

@@ -25,7 +25,7 @@ from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.fairness import START, Group, LanePosition, Rotation, Scan, divide, sizes
 from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, graph_of
-from milecastle.stores.postgres.claiming import HELD, Look, open_lanes
+from milecastle.stores.postgres.claiming import HELD, Look, MetersOf, open_lanes
 from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.values import escape
 from milecastle.stores.sharded.databases import Database, Databases
@@ -77,15 +77,16 @@ class ShardedClaims:
         lines: list[ThreadInfo] = []
         first = self._databases.all[0]
 
-        def work(meters: Sequence[Meter], check: Callable[[], object]) -> None:
+        def work(meters: Sequence[Meter], values: MetersOf, check: Callable[[], object]) -> None:
             rooms = Rooms(meters, self._count()) if meters else Rooms()
             until = {database: now + _HELD for database, (now, _) in self._running.items()}
             left, shut = open_lanes(asked, rooms)
             looks = self._databases.ask(lambda store: store.look(left, limit, self._rotation, shut))
             found = _Found(asked, looks, self._rotation)
+            rooms.learn(values(found.groups()))
             taken = divide(limit, found.groups(), rooms)
             shares = self._parted(taken, found.sizes)
-            first.call(lambda store: store.charge(meters, sizes(taken)))
+            first.call(lambda store: store.charge(rooms.meters, sizes(taken)))
             check()
             lines[:] = self._take(worker, shares, until if meters else {})
             self._rotation.note(found.scans, limit, _served(lines) or sizes(taken))

@@ -37,7 +37,7 @@ from milecastle.ports.fairness import (
     keys_each,
     sizes,
 )
-from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, charged, place_of
+from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, charged, place_of
 from milecastle.stores.sqlite.rows import (
     Damaged,
     Row,
@@ -85,9 +85,9 @@ def shared(
     visits = VISITS if oldest else maxsize  # otherwise what is due would be found by nobody
     scans: dict[str, Scan] = {}
     for lane, after in rotation.lanes(lanes):
-        scan = _scan(transaction, lane, after, now, limit, rooms.shut(lane), visits)
+        scan = _scan(transaction, lane, after, now, limit, rooms, visits)
         if any(after) and not any(scan.stop) and len(scan.groups) <= limit:
-            scan = scan.then(_scan(transaction, lane, START, now, limit, rooms.shut(lane), visits))
+            scan = scan.then(_scan(transaction, lane, START, now, limit, rooms, visits))
         scans[lane] = scan
     if ranges := rotation.key_ranges(scans.values()):
         each = keys_each(limit, scans.values())
@@ -114,12 +114,12 @@ def _scan(
     after: LanePosition,
     now: int,
     limit: int,
-    shut: frozenset[LanePosition],
+    rooms: Rooms,
     visits: int,
 ) -> Scan:
     """The groups behind a turn in which something is due; of a tenant with keys only the first."""
     found: list[Group] = []
-    place = (*after, _LAST)
+    place, shut = (*after, _LAST), rooms.shut(lane)
     row = None if START in shut else transaction.one("next_group", (write_text(lane), *place))
     while visits:
         if row is None or len(found) > limit:
@@ -128,7 +128,7 @@ def _scan(
         place = tenant, key, rank
         if (tenant, "") in shut:
             place = tenant, NO_KEY, _LAST
-        elif not shut.isdisjoint(((tenant, key), ("", key))):
+        elif not rooms.is_open((lane, tenant, key)):
             place = tenant, key, _LAST
         elif due_at <= now:
             found.append(_counted(transaction, lane, tenant, key, rank, now, limit))
@@ -183,11 +183,10 @@ def claim(
     limit: int,
     rotation: Rotation,
 ) -> list[ThreadInfo]:
-    meters = _meters(transaction, now)
-    rooms = Rooms(meters, _running(transaction)) if meters else None
+    rooms = _rooms(transaction, now)
     found = shared(transaction, lanes, now, limit, rotation, rooms)
     lines = [_put(transaction, thread, worker=worker) for thread in found]
-    for meter in charged(meters, Counter(map(place_of, lines))):
+    for meter in charged(rooms.meters if rooms else (), Counter(map(place_of, lines))):
         if meter.limit_key:
             transaction.run("put_key_meter", key_meter_row(meter))
         else:
@@ -200,15 +199,23 @@ def limits(transaction: Transaction) -> list[Meter]:
         return [meter_of(checked(row)) for row in transaction.all("limits", ())]
 
 
-def _meters(transaction: Transaction, now: int) -> list[Meter]:
-    found = limits(transaction)
-    by_key = {meter.scope: meter.limit for meter in found if meter.limit.key and meter.limit.rate}
+def _rooms(transaction: Transaction, now: int) -> Rooms | None:
+    """The room that limits leave, with the meter of a limit key's value when it is needed."""
+    meters = [meter.at(now) for meter in limits(transaction)]
+    by_key = {meter.scope: meter.limit for meter in meters if meter.limit.key and meter.limit.rate}
     if by_key:
         transaction.run("drop_key_meters", (now,))
+
+    def value(scope: Scope) -> Meter | None:
         with transaction.reading("key_meters"):
-            rows = map(checked, transaction.all("key_meters", (now,)))
-            found += filter(None, (key_meter_of(row, by_key) for row in rows))
-    return [meter.at(now) for meter in found]
+            place = write_text(scope.graph), scope.tenant, scope.key
+            row = transaction.one("key_meter", (*place, now))
+            found = None if row is None else key_meter_of(checked(row), by_key)
+            if found is not None and found.scope != scope:
+                raise Damaged
+        return found and found.at(now)
+
+    return Rooms(meters, _running(transaction), value) if meters else None
 
 
 def set_limit(transaction: Transaction, limit: Limit) -> None:

@@ -654,8 +654,9 @@ INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: drop_limit
 DELETE FROM limits WHERE graph = ? AND tenant = ? AND key = ?;
 
--- name: key_meters
-SELECT graph, tenant, limit_key, begun, used, sum FROM key_meters WHERE until > ?;
+-- name: key_meter
+SELECT graph, tenant, limit_key, begun, used, sum FROM key_meters
+WHERE graph = ? AND tenant = ? AND limit_key = ? AND until > ?;
 
 -- name: put_key_meter
 INSERT OR REPLACE INTO key_meters VALUES (?, ?, ?, ?, ?, ?, ?);

@@ -243,17 +243,20 @@ CREATE TABLE {schema}.limits (
     PRIMARY KEY (graph, tenant, key)
 ) WITH (fillfactor = 50);
 
--- What is used of rates by key, one row for each value, until its period is over.
+-- What is used of rates by key, one row for each value, until its period is over; and whether that is
+-- all of it.
 CREATE TABLE {schema}.key_meters (
     begun bigint NOT NULL,
     until bigint NOT NULL,
     used integer NOT NULL,
+    is_full boolean NOT NULL,
     graph text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     limit_key text COLLATE "C" NOT NULL,
     PRIMARY KEY (graph, tenant, limit_key)
 );
 CREATE INDEX key_meters_by_end ON {schema}.key_meters (until);
+CREATE INDEX key_meters_full ON {schema}.key_meters (graph, tenant, limit_key) WHERE is_full;
 
 -- How much of a resource runs may use: rate units in a period, burst at once. Of a tenant, or of all
 -- if that is empty. promised, granted: until when either fills the bucket. Times are in

@@ -11,7 +11,8 @@
 -- Tenants and keys from which limits let nobody claim are left out, at the price of one visit each:
 -- shut has the tenant and an empty key, or a key and an empty tenant if it holds for all. Of what has
 -- waited longest, and of everything if it fits, they are only not returned: reading past all
--- that they have due would cost more than a claim may.
+-- that they have due would cost more than a claim may. A value that has used all of a rate by key is
+-- left out like these, and found when it is visited.
 --
 -- The last column says whether limits cover these lanes: then the claim looks again, and nobody else
 -- does meanwhile.
@@ -23,13 +24,14 @@ WITH present AS (
     SELECT *
     FROM unnest(%(shut_lanes)s::text[], %(shut_tenants)s::text[], %(shut_keys)s::text[])
         AS given (lane, tenant, limit_key)
-), front AS MATERIALIZED (
+), {rates}, front AS MATERIALIZED (
     SELECT
         asked.lane, first.tenant, first.limit_key, first.rank,
         (asked.lane, first.tenant, '') NOT IN (SELECT * FROM shut)
             AND (asked.lane, first.tenant, first.limit_key) NOT IN (SELECT * FROM shut)
-            AND (asked.lane, '', first.limit_key) NOT IN (SELECT * FROM shut) AS is_open
-    FROM unnest(%(lanes)s::text[]) AS asked (lane), LATERAL (
+            AND (asked.lane, '', first.limit_key) NOT IN (SELECT * FROM shut)
+            AND NOT {full_first} AS is_open
+    FROM unnest(%(lanes)s::text[], %(graphs)s::text[]) AS asked (lane, graph), LATERAL (
         SELECT tenant, limit_key, rank, due_at
         FROM {schema}.threads
         WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
@@ -42,8 +44,8 @@ WITH present AS (
 ), visited AS MATERIALIZED (
     SELECT asked.lane, found.*
     FROM unnest(
-        %(lanes)s::text[], %(after_tenants)s::text[], %(after_keys)s::text[]
-    ) AS asked (lane, tenant, limit_key), LATERAL (
+        %(lanes)s::text[], %(after_tenants)s::text[], %(after_keys)s::text[], %(graphs)s::text[]
+    ) AS asked (lane, tenant, limit_key, graph), LATERAL (
         WITH RECURSIVE visit AS (
             (
                 SELECT tenant, limit_key, rank, due_at, 1 AS number
@@ -60,7 +62,8 @@ WITH present AS (
                 SELECT
                     (asked.lane, visit.tenant, '') IN (SELECT * FROM shut) AS tenant,
                     (asked.lane, visit.tenant, visit.limit_key) IN (SELECT * FROM shut)
-                    OR (asked.lane, '', visit.limit_key) IN (SELECT * FROM shut) AS limit_key
+                    OR (asked.lane, '', visit.limit_key) IN (SELECT * FROM shut)
+                    OR {full_visit} AS limit_key
             ) AS is_shut, LATERAL (
                 SELECT
                     CASE
@@ -93,6 +96,7 @@ WITH present AS (
             AND (asked.lane, tenant, '') NOT IN (SELECT * FROM shut)
             AND (asked.lane, tenant, visit.limit_key) NOT IN (SELECT * FROM shut)
             AND (asked.lane, '', visit.limit_key) NOT IN (SELECT * FROM shut)
+            AND NOT {full_visit}
         )
         LIMIT %(limit)s::bigint + 1
     ) AS found

@@ -6,11 +6,12 @@ WITH present AS (
     SELECT *
     FROM unnest(%(shut_lanes)s::text[], %(shut_tenants)s::text[], %(shut_keys)s::text[])
         AS given (lane, tenant, limit_key)
-)
+), {rates}
 SELECT asked.lane, asked.tenant, found.limit_key, found.rank, counted.count
 FROM unnest(
-    %(lanes)s::text[], %(tenants)s::text[], %(after)s::text[], %(until)s::text[]
-) AS asked (lane, tenant, after, until), LATERAL (
+    %(lanes)s::text[], %(tenants)s::text[], %(after)s::text[], %(until)s::text[],
+    %(graphs)s::text[]
+) AS asked (lane, tenant, after, until, graph), LATERAL (
     WITH RECURSIVE visit AS (
         SELECT first.*, 0 AS found, 0 AS number
         FROM (VALUES (asked.after COLLATE "C", 2147483647, false, true))
@@ -19,7 +20,8 @@ FROM unnest(
         SELECT
             next.limit_key, next.rank, next.due_at <= (SELECT now FROM present),
             (asked.lane, asked.tenant, next.limit_key) IN (SELECT * FROM shut)
-            OR (asked.lane, '', next.limit_key) IN (SELECT * FROM shut),
+            OR (asked.lane, '', next.limit_key) IN (SELECT * FROM shut)
+            OR {full_next},
             visit.found + (visit.is_due AND NOT visit.is_shut)::integer, visit.number + 1
         FROM visit, LATERAL (
             SELECT limit_key, rank, due_at

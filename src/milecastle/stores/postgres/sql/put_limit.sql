@@ -1,6 +1,6 @@
 WITH extended AS (
     UPDATE {schema}.key_meters
-    SET until = begun + %(period)s::bigint
+    SET until = begun + %(period)s::bigint, is_full = used >= coalesce(%(rate)s::integer, 0)
     WHERE graph = %(graph)s AND tenant = %(tenant)s
         AND limit_key >= %(key)s::text || '=' AND limit_key < %(key)s::text || '>'
 )

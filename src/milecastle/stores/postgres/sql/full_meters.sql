@@ -1,0 +1,13 @@
+-- Values that have used all of rates by key that concern some graphs.
+SELECT
+    known.graph, known.tenant, known.key, known.concurrency, known.rate, known.period,
+    known.paused, meter.begun, meter.used, meter.limit_key
+FROM {schema}.limits AS known, LATERAL (
+    SELECT begun, used, limit_key
+    FROM {schema}.key_meters
+    WHERE graph = known.graph AND tenant = known.tenant AND is_full
+        AND limit_key >= known.key || '=' AND limit_key < known.key || '>'
+        AND until > %(now)s::bigint
+) AS meter
+WHERE (known.graph = '' OR known.graph = ANY (%(graphs)s::text[])) AND known.rate IS NOT NULL
+    AND known.key <> ''
