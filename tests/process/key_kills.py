@@ -91,6 +91,7 @@ def killed(url: str, folder: Path, size: Size, *, seed: int, cheat: str = "") ->
     store = require_shared(app.store)
     store.set_limit(Limit(graph="served", key="customer", concurrency=1))
     keys = _submit(app, size)
+    apart = 2 * len(keys) * size.runs // (size.kills + 1)  # over all of it
     variables = {"KEY_STORE": url, "KEY_NOTES": str(notes)}
     begun = time.monotonic()
     fleet = Fleet(
@@ -105,7 +106,7 @@ def killed(url: str, folder: Path, size: Size, *, seed: int, cheat: str = "") ->
     )
     try:
         while _left(app):
-            if outcome.kills < size.kills and _lines(notes) > 50 * (outcome.kills + 1):
+            if outcome.kills < size.kills and _lines(notes) > apart * (outcome.kills + 1):
                 number = chance.randrange(len(fleet.processes))
                 pid = fleet.processes[number].pid
                 fleet.processes[number].kill()

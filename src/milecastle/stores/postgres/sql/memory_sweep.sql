@@ -2,7 +2,8 @@
 WITH over AS MATERIALIZED (
     SELECT tenant, path, key
     FROM {schema}.memories
-    WHERE tenant = %(tenant)s AND NOT {live}
+    WHERE tenant = %(tenant)s
+        AND expires_at <= (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
     ORDER BY expires_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
