@@ -189,8 +189,10 @@ def place_of(error: BaseException) -> str:
     """File and line where an exception was raised: logged instead of its message."""
     import traceback
 
-    last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
-    return f"{last.filename}:{last.lineno}" if last else "an unknown place"
+    place = "an unknown place"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        place = f"{frame.f_code.co_filename}:{line}"
+    return place
 
 
 def _rebuild(

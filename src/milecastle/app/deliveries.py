@@ -7,6 +7,7 @@ compile the graph here; only a worker's can send (``fleet/deliveries.py``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, TypedDict
 
 from milecastle.engine.context import Context
@@ -60,8 +61,17 @@ class _DeliveryGraph(GraphBuilder[DeliveryState]):
 
 def delivery_graph(hook: Webhook, deliver: Deliver | None = None) -> CompiledGraph:
     """The graph of a hook's deliveries; without ``deliver`` for runs that are only submitted."""
-    graph = _DeliveryGraph(DeliveryState, name=own_name("delivery", hook.id))
-    return graph.compiled(deliver or _deliver_nothing)
+    return _delivery_graph(hook.id, deliver) if deliver else _graph_to_submit(hook.id)
+
+
+@lru_cache(maxsize=64)
+def _graph_to_submit(hook: str) -> CompiledGraph:
+    """Compiled once: each end of a run asks for it."""
+    return _delivery_graph(hook, _deliver_nothing)
+
+
+def _delivery_graph(hook: str, deliver: Deliver) -> CompiledGraph:
+    return _DeliveryGraph(DeliveryState, name=own_name("delivery", hook)).compiled(deliver)
 
 
 def delivery_key(tenant: str, hook: Webhook, notice: Notice, question: str) -> ThreadKey:

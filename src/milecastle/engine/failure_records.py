@@ -113,8 +113,8 @@ def _storable(text: str) -> str:
 def _frames(error: BaseException) -> Iterator[str]:
     import traceback
 
-    for frame in traceback.extract_tb(error.__traceback__):
-        yield f"{frame.filename}:{frame.lineno} in {frame.name}"
+    for frame, line in traceback.walk_tb(error.__traceback__):  # reads no files
+        yield f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
