@@ -108,9 +108,9 @@ proof-loss:
     MILECASTLE_NAMES=10000 {{ long }} tests/process/test_hostile_names.py
     MILECASTLE_STEPS=1000000 {{ long }} tests/stateful -k agrees_with_the_model
 
-# workers are killed, stopped, drained and cut off while they run thousands of runs
-proof-fleet:
-    MILECASTLE_FLEET_SEEDS=200000 {{ long }} tests/recovery/test_simulated_fleets.py -k long_form
+# workers are killed, stopped, drained and cut off while they run thousands of runs; with --resume without the seeds that are done
+proof-fleet *resume:
+    MILECASTLE_RESUME={{ resume }} MILECASTLE_FLEET_SEEDS=200000 {{ long }} tests/recovery/test_simulated_fleets.py -k long_form
     MILECASTLE_FLEET_ROUNDS=200 MILECASTLE_FLEET_RUNS=2000 {{ long }} tests/process/test_fleet_chaos.py tests/process/test_fleet_pgbouncer.py
     MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
     MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
@@ -150,9 +150,9 @@ proof-agents:
     MILECASTLE_AGENT_KILLS=200 {{ long }} tests/process/test_tool_kills.py -m slow
     MILECASTLE_MCP_ROUNDS=20 {{ long }} tests/process/test_mcp_kills.py -m slow
 
-# random histories of public calls and faults, judged by the model of the public interface
-proof-model:
-    MILECASTLE_MODEL_HISTORIES=20000 MILECASTLE_MODEL_PROCESSES=200 {{ long }} tests/model -m slow
+# random histories of public calls and faults, judged by the model of the public interface; with --resume without those that are done
+proof-model *resume:
+    MILECASTLE_RESUME={{ resume }} MILECASTLE_MODEL_HISTORIES=20000 MILECASTLE_MODEL_PROCESSES=200 {{ long }} tests/model -m slow
 
 # writers and sweeps of large values are killed 1,000 times
 proof-objects:

@@ -8,7 +8,6 @@ Kinds: ``memory`` and ``file`` (the simulator, with a store in memory or in SQLi
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from collections import Counter
@@ -21,6 +20,11 @@ from tests.model import simulated
 from tests.model.claiming import claim_history
 from tests.model.history import History
 from tests.model.processes import SHARED, Processes
+from tests.simulation.collecting import collected_rarely
+from tests.simulation.progress import note_done, pieces
+
+PIECE = 50
+"""How many histories are noted together as done."""
 
 Judged = tuple[list[str], Callable[[], str]]
 """What is wrong with a history, and how it is shown."""
@@ -75,18 +79,21 @@ def main(kind: str, first: int, count: int, seconds: float = 1e9, *, shows: bool
     began, cpu, found = monotonic(), process_time(), Counter[str]()
     signal.signal(signal.SIGTERM, _end)
     with histories(kind) as made:
-        for seed in range(first, first + count):
-            if monotonic() - began > seconds:
-                break
-            wrong, shown = made(seed)
-            found["histories"] += 1
-            found["broken"] += bool(wrong)
-            for text in wrong:
-                print(f"{kind} {seed}: {text}", flush=True)
-            if wrong and shows:
-                print(shown(), flush=True)
-            if seed % 50 == 0:
-                gc.collect()
+        for piece in pieces(kind, first, count, PIECE):
+            broken = found["broken"]
+            for seed in collected_rarely(piece):
+                if monotonic() - began > seconds:
+                    break
+                wrong, shown = made(seed)
+                found["histories"] += 1
+                found["broken"] += bool(wrong)
+                for text in wrong:
+                    print(f"{kind} {seed}: {text}", flush=True)
+                if wrong and shows:
+                    print(shown(), flush=True)
+            else:
+                if found["broken"] == broken:
+                    note_done(kind, piece)
     took = f"{monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu"
     print(f"{kind}: from {first}, {dict(found)} in {took}")
     return bool(found["broken"])

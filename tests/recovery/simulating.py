@@ -6,7 +6,6 @@ seed; ends with 1 if there was one.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections import Counter
@@ -17,11 +16,12 @@ from time import perf_counter, process_time
 
 import msgspec.structs
 
+from tests.simulation.collecting import collected_rarely
 from tests.simulation.fleet.simulate import simulate_fleet
+from tests.simulation.progress import note_done, pieces
 from tests.simulation.simulate import Violation, simulate
 
 CHUNK = 250
-_COLLECTED = 50
 
 
 def simulate_all(seeds: range) -> tuple[Counter[str], list[str]]:
@@ -40,17 +40,11 @@ def _all(
     happened: Counter[str] = Counter()
     violations: list[str] = []
     began = process_time()
-    gc.disable()  # what a simulation leaves behind is small, and the graphs that it uses are large
-    try:
-        for seed in seeds:
-            try:
-                happened.update(simulated(seed))
-            except Violation as violation:
-                violations.append(str(violation))
-            if seed % _COLLECTED == 0:
-                gc.collect()
-    finally:
-        gc.enable()
+    for seed in collected_rarely(seeds):
+        try:
+            happened.update(simulated(seed))
+        except Violation as violation:
+            violations.append(str(violation))
     happened["seeds"] = len(seeds)
     happened["cpu_ms"] = round((process_time() - began) * 1000)
     return happened, violations
@@ -72,16 +66,16 @@ def _in_chunks(
     count: int,
     processes: int,
 ) -> int:
-    chunks = [
-        range(start, min(start + CHUNK, first + count))
-        for start in range(first, first + count, CHUNK)
-    ]
+    name = simulated.__name__
+    chunks = list(pieces(name, first, count, CHUNK))
     total: Counter[str] = Counter()
     found: list[str] = []
     began = perf_counter()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for happened, violations in pool.map(simulated, chunks):
+        for chunk, (happened, violations) in zip(chunks, pool.map(simulated, chunks), strict=True):
             total += happened
+            if not violations:
+                note_done(name, chunk)
             found += violations
             for violation in violations:
                 print(violation, flush=True)

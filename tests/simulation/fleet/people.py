@@ -124,6 +124,9 @@ class FleetPeople:
             self.wrong.append(f"a run was left behind: {line} {failures}")
 
     def _has_ended(self, thread: str) -> bool:
+        line = self.store.thread(ThreadKey("default", thread))
+        if line is not None and line.status in ("queued", "running", "sleeping"):
+            return False  # a worker's turn
         found = self._look(thread)
         if found is not None and not found.next:
             return True

@@ -71,6 +71,7 @@ class Process:
         self.disturbed_at = 0
         self.beating_since: int | None = None
         self.writer = Writer(said, {}, set())
+        self.bulks: dict[str, Any] = {}
         ahead = random.choice((0.0, 0.0, random.uniform(-20, 20)))
         self.clock = ProcessClock(course, ahead, random.choice((0.0, 0.0, -0.01, 0.01)))
         self.connection = cast("ClaimStore", self.connects(self))

@@ -24,6 +24,7 @@ from milecastle.errors import MilecastleError
 from tests.simulation.fleet.course import Course
 from tests.simulation.fleet.heartbeats import SimulatedHeartbeat
 from tests.simulation.fleet.people import FleetPeople
+from tests.simulation.fleet.shared_graphs import SharedBulk, storable_types
 from tests.simulation.fleet.timeline import SECOND
 from tests.simulation.fleet.virtual_loop import current_actor, simulated_thread
 from tests.simulation.judge import judge
@@ -111,6 +112,8 @@ def surroundings(course: Course) -> Generator[None, None, None]:
                 patch("milecastle.drivers.asynchronous.get_ident", simulated_thread)
             )
             patches.enter_context(patch("milecastle.fleet.worker.Heartbeat", SimulatedHeartbeat))
+            patches.enter_context(patch("milecastle.fleet.worker.Bulk", SharedBulk))
+            patches.enter_context(patch("milecastle.codec.registry.storable_types", storable_types))
             yield
     finally:
         log.removeHandler(handler)

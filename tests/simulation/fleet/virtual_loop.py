@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
 from typing import Any, cast
@@ -43,15 +43,21 @@ def is_held_up(actor: Actor) -> bool:
     return any(each is actor for _, each in _current)
 
 
+def _expire(timer: asyncio.TimerHandle) -> None:
+    if not timer.cancelled():
+        timer._run()
+
+
 class VirtualLoop:
     """As much of an event loop as a worker and its runs use."""
 
     def __init__(self, timeline: Timeline, actor: Actor) -> None:
         self._timeline = timeline
         self._actor = actor
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[tuple[Callable[..., Any], tuple[Any, ...], Context]] = deque()
         self._timers: dict[asyncio.TimerHandle, None] = {}
         self._calls: dict[asyncio.Future[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._is_due = False
         self._thread = next(_threads)
         self._loop = cast("asyncio.AbstractEventLoop", self)
@@ -76,13 +82,15 @@ class VirtualLoop:
         return asyncio.Future(loop=self._loop)
 
     def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self._loop, **named)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self._loop, **named)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = asyncio.Handle(callback, args, self._loop, context)
-        self._ready.append(handle)
-        self._announce()
-        return handle
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> None:
+        self._ready.append((callback, args, context or copy_context()))
+        if not self._is_due:
+            self._announce()
 
     call_soon_threadsafe = call_soon
 
@@ -140,9 +148,14 @@ class VirtualLoop:
         _current.append((self._thread, self._actor))
         try:
             for _ in range(len(self._ready)):
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                callback, args, context = self._ready.popleft()
+                try:
+                    context.run(callback, *args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    told = {"message": f"Exception in callback {callback!r}", "exception": error}
+                    self.call_exception_handler(told)
         finally:
             _current.pop()
             asyncio._set_running_loop(outer)
@@ -150,8 +163,7 @@ class VirtualLoop:
     def _fire(self, timer: asyncio.TimerHandle) -> None:
         if timer in self._timers:
             del self._timers[timer]
-            self._ready.append(timer)
-            self._announce()
+            self.call_soon(_expire, timer)
 
     def _call(self, future: asyncio.Future[Any], func: Callable[..., Any], *args: Any) -> None:
         """A thread calls a function, unless the call was cancelled before it began."""
@@ -195,13 +207,13 @@ class VirtualLoop:
         for future in list(self._calls):
             if not future.done():
                 future.set_exception(Dead())
-        for task in asyncio.all_tasks(self._loop):
+        for task in list(self._tasks):
             task.cancel()
         for _ in range(_LAST_TURNS):
             if not self._ready:
-                for timer in list(self._timers):
-                    del self._timers[timer]
-                    self._ready.append(timer)
+                timers, self._timers = self._timers, {}
+                for timer in timers:
+                    self.call_soon(_expire, timer)
             if not self._ready:
                 return
             self._run_ready()
