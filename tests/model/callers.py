@@ -114,11 +114,21 @@ def answer(key: ThreadKey, said: str, question: str | None = None) -> Plan:
     return Plan(Call("answer", key, said, "" if question is None else "by id"), act)
 
 
-def send(key: ThreadKey, name: str, topic: str, *, keyed: bool) -> Plan:
+def send(
+    key: ThreadKey,
+    name: str,
+    topic: str,
+    *,
+    keyed: bool,
+    quiet: float = 0.0,
+    at_most: float | None = None,
+) -> Plan:
     def act(app: App[State], **more: Any) -> Any:
+        if quiet:
+            more |= {"quiet": quiet, "at_most": at_most}
         return app.send(key, name, topic, key=name if keyed else None, **more)
 
-    return Plan(Call("send", key, name, topic, keyed), act)
+    return Plan(Call("send", key, name, topic, keyed, quiet=quiet, at_most=at_most), act)
 
 
 def in_transaction(plan: Plan, connect: Callable[[], Any], *, commits: bool) -> Plan:
@@ -266,7 +276,7 @@ def note_found(call: Call, found: Any) -> None:
         shown = (found.status, tuple(found.next), asking, tuple(found.state.get("log", ())))
         call.status, call.found = found.status, shown
     if call.verb == "send":
-        call.found = (found.number, found.reused)
+        call.found, call.status = (found.number, found.reused), found.status
     if call.verb == "mailbox":
         call.found = names_of(found)
     if call.verb == "emitted":

@@ -161,9 +161,9 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
             STAGE.world.note("decided", f"{place}.{number}={said}")
             heard += [said] if said else []
         elif part == "get":
-            got.append(ctx.receive("a"))
+            got += _receive(ctx, "a")
         elif part == "any":
-            got.append(ctx.receive(("a", "b")).value)
+            got += _receive(ctx, "a", "b")
         elif part == "try":
             said = ctx.receive("b", timeout=NAP, default="")
             got += [said] if said else []
@@ -186,6 +186,14 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
         elif part.startswith("stop") and STAGE.world.fails(place, int(part[4:])):
             raise StopIteration
     return {"at": at + 1, "heard": heard, "got": got, "wrote": wrote}
+
+
+def _receive(ctx: Context, *topics: str) -> list[str]:
+    thread = ctx.thread.thread if ctx.thread else ""
+    STAGE.world.note("waits", f"{thread} {' '.join(topics)}")
+    found: str = ctx.receive(topics).value
+    STAGE.world.note("got", f"{thread} {found}")
+    return [found]
 
 
 def _take(part: str, place: str, ctx: Context) -> None:

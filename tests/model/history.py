@@ -36,8 +36,9 @@ Outcome = Literal["open", "returned", "refused", "unknown"]
 class Call(msgspec.Struct, eq=False):
     """A call of the public interface. ``op`` is the input, answer or message that it is about.
 
-    ``began`` and ``ended`` order it among all calls and effects; ``wall`` is when it began, in
-    microseconds on the store's clock.
+    ``began`` and ``ended`` order it among all calls and effects; ``wall`` and ``until`` are when
+    it began and ended, in microseconds on the store's clock. A message has ``quiet``, and may have
+    ``at_most``, in seconds.
     """
 
     verb: str
@@ -56,6 +57,9 @@ class Call(msgspec.Struct, eq=False):
     error: str = ""
     configured: bool = False
     applied: tuple[str, ...] = ()
+    until: int = 1 << 62
+    quiet: float = 0.0
+    at_most: float | None = None
 
     @property
     def may_count(self) -> bool:
@@ -136,7 +140,7 @@ class History(msgspec.Struct):
 
     def end(self, call: Call, outcome: Outcome) -> None:
         """Note how a call ended."""
-        call.outcome, call.ended = outcome, self.tick()
+        call.outcome, call.ended, call.until = outcome, self.tick(), self.clock()
 
     def note(self, what: str, place: str, *, excused: bool = False) -> None:
         """Note what a node did."""

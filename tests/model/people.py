@@ -21,6 +21,9 @@ from tests.model.remembering import MEMORY_ACTS
 
 __all__ = ["People"]
 
+BURSTS = ((1.0, None), (2.0, 3.0), (3600.0, 2.0))
+"""``quiet`` and ``at_most`` of messages. Nobody waits for an hour of quiet."""
+
 
 class People:
     """Chooses calls. ``weights`` say how often each kind is made in this history."""
@@ -73,8 +76,10 @@ class People:
             "invoke": often(0, 2, 4),
             "wrong": 1,
         }
+        self.debounce: tuple[float, float | None] = (0.0, None)
         if self.mails:
             self.weights |= {"send": often(4, 8), "mail": often(0, 2, 4)}
+            self.debounce = random.choice(((0.0, None), *BURSTS))
         if self.has_kin:
             self.weights["emitted"] = often(2, 4, 8)
         if self.remembers:
@@ -221,8 +226,9 @@ class People:
         return callers.simple("state", key)
 
     def _send(self, key: ThreadKey) -> Plan:
-        keyed = self.random.random() < self.keyed
-        return callers.send(key, self.name(), self.random.choice(TOPICS), keyed=keyed)
+        keyed, topic = self.random.random() < self.keyed, self.random.choice(TOPICS)
+        quiet, at_most = self.debounce if self.random.random() < 0.8 else (0.0, None)
+        return callers.send(key, self.name(), topic, keyed=keyed, quiet=quiet, at_most=at_most)
 
     def _mail(self, key: ThreadKey) -> Plan:
         """Look into the mailbox; ``react`` may discard a message."""
@@ -273,7 +279,10 @@ class People:
                 return None  # it waits for a child
             if any(one.number > topics.get(one.topic, one.number) for one in unread):
                 return None if info.lane else callers.simple("retry", info.key)
-            return callers.send(info.key, self.name(), self.random.choice([*topics]), keyed=True)
+            topic, times = self.random.choice([*topics]), self.debounce
+            return callers.send(
+                info.key, self.name(), topic, keyed=True, quiet=times[0], at_most=times[1]
+            )
         is_late = info.wake_at is None or info.wake_at <= now
         sleeps = info.status == "sleeping" and is_late and not waiting
         if info.status in ("failed", "interrupted", "running") or sleeps:
@@ -308,6 +317,13 @@ class People:
         )
         if is_unsure and is_safe and not is_gone and not call.mode.startswith("again "):
             again = Call(
-                call.verb, call.key, call.op, call.mode, call.keyed, configured=call.configured
+                call.verb,
+                call.key,
+                call.op,
+                call.mode,
+                call.keyed,
+                configured=call.configured,
+                quiet=call.quiet,
+                at_most=call.at_most,
             )
             self.unsure.append(Plan(again, plan.act, in_transaction=plan.in_transaction))

@@ -1,4 +1,4 @@
-"""The rules of what runs share: long-term memory, buckets and hooks."""
+"""The rules of what runs share: long-term memory, buckets, hooks and bursts of messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tests.model.history import History, deletes, families
+from tests.model.history import Effect, History, deletes, families, over
 from tests.model.remembering import NEWEST, STEPS, Shown, own
 
 __all__ = ["SHARED_RULES"]
@@ -253,6 +253,56 @@ def every_event_is_delivered(history: History) -> Iterator[str]:
             yield f"attempts of {key.thread} were delivered that were to be retried"
 
 
+# ---- bursts of messages
+
+
+_HARMLESS = ("send", "state", "mailbox", "emitted", "remember", "recall", "limit")
+_EARLY = 10_000
+
+
+def a_burst_wakes_a_thread_when_it_is_over(history: History) -> Iterator[str]:
+    """A thread that waits gets nothing before messages with ``quiet`` have ended for so long."""
+    asleep: dict[str, list[Effect]] = defaultdict(list)
+    known: set[str] = set()
+    for effect in history.effects:
+        thread = effect.place.partition(" ")[0]
+        if effect.what == "waits":
+            asleep[thread].append(effect)
+        elif effect.what == "got" and effect.place not in known:
+            known.add(effect.place)
+            due = _quiet_until(history, thread, asleep.pop(thread), effect)
+            if effect.wall < due - _EARLY:
+                yield f"message {effect.place} was received before its burst was over"
+
+
+def _quiet_until(history: History, thread: str, waits: Sequence[Effect], got: Effect) -> int:
+    """The first moment at which a burst may be over; 0 if anything else may wake the thread."""
+    calls = [call for call in history.calls if call.key.thread in (thread, "*") and call.may_count]
+    topics = waits[-1].place.split()[1:]
+    burst = [
+        call
+        for call in calls
+        if call.verb == "send" and call.mode in topics and waits[0].time < call.ended
+        if call.began < got.time and not (call.found and call.found[1])
+    ]
+    before = [wait for wait in waits if burst and wait.time < burst[0].began]
+    rested = len(before) == len(waits) - 1 > 0 and burst[0].status == "sleeping"
+    if not rested or not all(call.quiet for call in burst):
+        return 0
+    since = before[-1].time
+    others = [call for call in calls if call.verb not in _HARMLESS and call.began < got.time]
+    if any(over(call) > since for call in others):
+        return 0
+    due = 1 << 62
+    for call in burst:
+        bounds = [call.wall + round(call.quiet * 1_000_000)]
+        if call.at_most is not None:
+            bounds.append(burst[0].wall + round(call.at_most * 1_000_000))
+        is_in_time = call.outcome == "returned" and call.until < due
+        due = min(bounds) if is_in_time else min(due, *bounds)
+    return due
+
+
 SHARED_RULES: Sequence[Callable[[History], Iterator[str]]] = (
     memory_belongs_to_its_tenant,
     memory_counts_committed_steps,
@@ -260,4 +310,5 @@ SHARED_RULES: Sequence[Callable[[History], Iterator[str]]] = (
     a_bucket_grants_at_most_its_rate,
     a_run_takes_once,
     every_event_is_delivered,
+    a_burst_wakes_a_thread_when_it_is_over,
 )
