@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from typing import Any, TypedDict
 
 import pytest
@@ -51,9 +52,18 @@ def test_questions_are_shown_and_large_values_are_cut(app: App[Draft]) -> None:
     assert len(shown) < 5000
 
 
+def test_only_what_asks_needs_an_answer(app: App[Draft]) -> None:
+    """An earlier checkpoint was said to need an answer, though nothing had been asked."""
+    app.invoke({"topic": "walls"}, "t")
+    assert "Stopped here" in html(app.state("t", at=1))
+    app.invoke({"topic": "ask"}, "asks")
+    assert "Needs answer" in html(app.state("asks"))
+
+
 def test_a_history_is_shown_and_can_still_be_read(app: App[Draft]) -> None:
     app.invoke({"topic": "walls"}, "t")
     found = app.history("t")
+    assert repr(found) == "History('t')"
     shown = html(found)
     assert shown.count("<tr>") == 3
     assert [one.seq for one in found] == [2, 1]
@@ -62,7 +72,8 @@ def test_a_history_is_shown_and_can_still_be_read(app: App[Draft]) -> None:
 def test_an_app_is_shown_with_its_name_and_its_drawing(app: App[Draft]) -> None:
     shown = html(app)
     assert "draft &lt;1&gt;" in shown
-    assert "<svg" in shown
+    _, _, drawn = shown.partition('src="data:image/svg+xml;base64,')
+    assert b64decode(drawn.partition('"')[0]).startswith(b"<svg")
 
 
 def test_a_difference_is_shown_escaped_and_cut(app: App[Draft]) -> None:
@@ -82,7 +93,7 @@ def test_notebooks_ask_no_host_and_have_light_and_dark_colours(app: App[Draft]) 
     for shown in map(html, (app, result, app.state("t"), app.history("t"), app.diff("t", 1))):
         style = shown.partition("<style>")[2].partition("</style>")[0]
         assert "light-dark(" in style
-        assert not re.search(r"url\(|@import|src=|https?://(?!www\.w3\.org)", shown)
+        assert not re.search(r"url\(|@import|src=.(?!data:)|https?://(?!www\.w3\.org)", shown)
 
 
 def test_two_threads_are_compared(app: App[Draft]) -> None:

@@ -54,7 +54,7 @@ from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Emitted, Event
 from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.message import Message
-from milecastle.model.notebook import card
+from milecastle.model.notebook import card, drawing
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange
@@ -932,7 +932,7 @@ class App(Generic[S]):
     def _repr_html_(self) -> str:
         graph = self.graph
         facts = {"nodes": len(graph.nodes), "fingerprint": graph.fingerprint[:8]}
-        return card(graph.name, facts, self.draw("svg"))
+        return card(graph.name, facts, drawing(self.draw("svg"), graph.name))
 
     if not TYPE_CHECKING:
 

@@ -103,4 +103,5 @@ def _html(found: Result[Any] | Snapshot[Any], title: str, more: Mapping[str, str
     asked = [(one.node, value_text(one.question), one.id) for one in found.interrupts if one.asks]
     questions = [table(["node", "question", "id"], asked)] if asked else []
     values = table(["key", "value"], [(name, value_text(found[name])) for name in found])
-    return card(title, facts, *questions, values, status=found.status)
+    status = "stopped" if found.status == "interrupted" and not asked else found.status
+    return card(title, facts, *questions, values, status=status)

@@ -1,7 +1,8 @@
 """HTML for notebooks: a title, facts and tables, everything escaped and cut.
 
-It has the colours and shapes of the web view, light and dark, and asks no other host for anything.
-Without its style, as in an untrusted notebook, it is a plain list and table.
+It has the colours and shapes of the web view, light or dark as the notebook is, and asks no other
+host for anything. Without its style, as in an untrusted notebook, it is a plain list and table.
+Rules with a doubled class or a width undo Jupyter's rules for lists and tables.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _STATUS: Final = {
     "running": ("run", "Running"),
     "queued": ("queue", "Waits for a worker"),
     "interrupted": ("ask", "Needs answer"),
+    "stopped": ("ask", "Stopped here"),
     "sleeping": ("sleep", "Sleeping"),
     "failed": ("bad", "Failed"),
     "cancelled": ("off", "Cancelled"),
@@ -43,12 +45,18 @@ _SHAPE: Final = (
     "font:14px/1.45 system-ui,sans-serif;font-variant-numeric:tabular-nums}"
     ".mc-card dl{display:flex;flex-wrap:wrap;gap:2px 16px;margin:4px 0 8px}"
     ".mc-card dl div{display:flex;gap:6px;overflow-wrap:anywhere}"
-    ".mc-card dt,.mc-card th{color:light-dark(#5f5a53,#aca79d);font-weight:400;font-size:12px}"
+    ".mc-card dt,.mc-card dd{float:none;width:auto}"
+    ".mc-card dt,.mc-card.mc-card th{color:light-dark(#5f5a53,#aca79d);font-weight:400;"
+    "font-size:12px}"
     ".mc-card dd{margin:0;font-weight:550}"
-    ".mc-card table{border-collapse:collapse;margin:8px 0 0;font-size:13px}"
-    ".mc-card th,.mc-card td{text-align:left;vertical-align:top;padding:5px 16px 5px 0;"
-    "border-top:1px solid light-dark(#e3e0da,#312f2b);background:none;overflow-wrap:anywhere}"
-    ".mc-card td{white-space:pre-wrap}"
+    ".mc-card.mc-card table{border-collapse:collapse;margin:8px 0 0;font-size:13px;color:inherit}"
+    ".mc-card.mc-card.mc-card tr{background:none}"
+    ".mc-card.mc-card th,.mc-card.mc-card td{text-align:left;vertical-align:top;"
+    "padding:5px 16px 5px 0;border-top:1px solid light-dark(#e3e0da,#312f2b);background:none;"
+    "overflow-wrap:anywhere}"
+    ".mc-card.mc-card td{white-space:pre-wrap}"
+    "[data-jp-theme-light=true] .mc-card,.vscode-light .mc-card{color-scheme:light}"
+    "[data-jp-theme-light=false] .mc-card,.vscode-dark .mc-card{color-scheme:dark}"
     ".mc-pill{border-radius:11px;padding:2px 8px;font-size:12px;font-weight:550}"
 )
 
@@ -94,6 +102,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, status: int | N
         for row in rows
     )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def drawing(svg: str, name: str) -> str:
+    """An SVG as an image: light or dark as the card is, where inline it would be as the system."""
+    from base64 import b64encode
+
+    data = b64encode(svg.encode()).decode()
+    return f'<img alt="Graph {_escaped(name)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def value_text(value: Any) -> str:

@@ -90,6 +90,9 @@ class History(Iterator[CheckpointMetadata]):
     def __next__(self) -> CheckpointMetadata:
         return next(self._left)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._thread!r})"
+
     def _repr_html_(self) -> str:
         head = ["seq", "source", "nodes", "next", "step", "time", "run"]
         rows = [
