@@ -183,7 +183,7 @@ def test_what_is_answered_is_looked_up_again(api: Api, app: App[Review], browser
     fields = form_of(browser, "a")
     other = form_of(browser, "b")["question"]
     for question, said in (
-        ("a/none", "not open any more"),
+        ("a/none", "no longer open"),
         ("none/none", "no such thread"),
         (other, "another type"),
     ):
@@ -210,7 +210,7 @@ def test_script_gets_the_list_and_the_outcome(api: Api, app: App[Review], browse
     outcome = done.one("div", id="outcome")
     assert "Answered a. It continues." in outcome.text
     again = browser.post("/inbox", {**fields, "value": "true"}, headers=HX)
-    assert "not open any more" in again.one("p", role="alert").text
+    assert "no longer open" in again.one("p", role="alert").text
 
 
 def test_question_answered_elsewhere_is_not_replaced_by_another(
@@ -361,6 +361,7 @@ def test_reader_sees_questions_and_no_forms(api: Api, app: App[Review]) -> None:
         "/logout",
     ]
     assert values_of(found) == []
+    assert "needs a token with the scope answer" in found.one("main").text
 
 
 def test_questions_of_another_tenant_are_out_of_reach(

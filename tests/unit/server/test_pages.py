@@ -290,6 +290,7 @@ def test_session_has_the_identity_of_its_token(api: Api) -> None:
     wrong = Browser(api)
     shown = wrong.post("/login", {"token": "wrong" * 10, "next": "/runs"}, 401)
     assert wrong.cookies == {}
+    assert "does not accept this token" in shown.one("p", role="alert").text
     assert shown.one("input", name="next").get("value") == "/runs", "the way back is lost"
 
 

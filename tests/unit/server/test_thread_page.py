@@ -182,7 +182,7 @@ def test_question_is_answered_in_place(api: Api, browser: Browser) -> None:
     api.work()
     assert status(browser.page("/threads/t")) == "completed"
     late = browser.post("/threads/t/answers", {**fields, "value": "true"}, 400)
-    assert "not open any more" in late.one("p", role="alert").text
+    assert "no longer open" in late.one("p", role="alert").text
 
 
 def test_fork_and_update(api: Api, browser: Browser) -> None:

@@ -4,12 +4,13 @@ Rules:
 
 - What is answered is looked up again: the question must be open, and ask for the form's type.
 - A question is never replaced by another one under the reader's hands: the live part names the
-  question that is open, and says so when it has been answered elsewhere. Only an answer moves on.
+  question that is open, and says so when it has been answered elsewhere. Only an answer moves on,
+  and one that is not valid does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Literal
 
@@ -17,7 +18,7 @@ import msgspec
 from markupsafe import escape
 from starlette.responses import RedirectResponse, Response
 
-from milecastle.errors import CodecError, InvalidRequest
+from milecastle.errors import CodecError, InvalidAnswer, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import HttpDocument, InboxDocument, InboxLine, InboxQuery
 from milecastle.server.pages.excerpts import Excerpt, Excerpts
@@ -142,7 +143,7 @@ async def show_inbox(request: ApiRequest) -> PageView:
 
 
 async def _inbox(
-    request: ApiRequest, query: InboxPageQuery, outcomes: Iterable[ThreadOutcome] | None = None
+    request: ApiRequest, query: InboxPageQuery, outcomes: Sequence[ThreadOutcome] | None = None
 ) -> PageView:
     service, tenant = request.service, request.tenant
     found = await request.off_loop(_read, service, tenant, query, outcomes is not None)
@@ -168,6 +169,7 @@ async def _inbox(
             "graphs": sorted(service.apps),
             "may_answer": "answer" in request.identity.scopes,
             "outcomes": outcomes,
+            "closed": named((query.q or "").partition("/")[0]),
         },
     )
 
@@ -339,8 +341,9 @@ async def answer(request: ApiRequest) -> PageView | Response:
         )
         for thread, ids in by_thread.items()
     ]
+    is_invalid = outcomes[0][2] == InvalidAnswer.code
     query = InboxPageQuery(
-        q=form.next or None,
+        q=form.question[0].rpartition("/")[0] if is_invalid else form.next or None,
         graph=named(form.graph) or None,
         sort=form.sort,
         after=named(form.after) or None,
@@ -354,7 +357,11 @@ async def answer(request: ApiRequest) -> PageView | Response:
         template="outcomes.html",
         title="Answers",
         commands=(("ls", *of_tenant(request.tenant), "--status=interrupted"),),
-        values={"outcomes": outcomes, "back": "/inbox", "back_to": "Inbox"},
+        values={
+            "outcomes": outcomes,
+            "back": f"/inbox{query_text(msgspec.structs.asdict(query))}",
+            "back_to": "Back to the question" if is_invalid else "Inbox",
+        },
     )
 
 
@@ -393,7 +400,7 @@ def _parsed(
     question: QuestionLine | None, kind: str, typed: Mapping[str, str], redact: Redact | None
 ) -> Any:
     if question is None:
-        raise InvalidRequest("the question is not open any more")
+        raise InvalidRequest("the question is no longer open: it was answered, or it timed out")
     form = after_hook("answer", question.answer, redact)
     if _kind_id(form) != kind:
         raise InvalidRequest("the question asks for another type: load the page again")

@@ -35,7 +35,7 @@ def _asked(next: str, error: Refused | None = None) -> PageView:
         title="Log in",
         status=document.status if document else 200,
         commands=(("serve",),),
-        values={"problem": document, "next": next},
+        values={"problem": document, "next": next, "was_tried": error is not None},
     )
 
 

@@ -148,12 +148,13 @@ class Renderer:
         """A page with the problem and its remedy; for 401, the login form."""
         document, headers = problem_document(error)
         code = document.code
+        values = {"problem": document, "next": _url(http), "was_tried": False}
         text = self._text(
             "login.html" if document.status == 401 else "problem.html",
             http,
             "Log in" if document.status == 401 else document.title,
             (("explain", code),) if code else (),
-            {"tenant": "", "scopes": (), "badges": {}, "problem": document, "next": _url(http)},
+            {"tenant": "", "scopes": (), "badges": {}, **values},
         )
         return HTMLResponse(text, document.status, {**HEADERS, **headers})
 

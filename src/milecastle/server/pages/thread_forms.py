@@ -98,7 +98,7 @@ def _typed(service: Service, key: ThreadKey, id: str, typed: Mapping[str, str]) 
     lines = question_lines(service.decoded(key, service.chain(key, None)).interrupts)
     schema = next((line.answer for line in lines if line.id == id), msgspec.UNSET)
     if schema is msgspec.UNSET:
-        raise InvalidRequest("this question is not open any more")
+        raise InvalidRequest("this question is no longer open: it was answered, or it timed out")
     return parsed(schema, typed, after_hook("answer", schema, service.redact))
 
 
