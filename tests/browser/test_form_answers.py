@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.acceptance.server.processes import Server, serving
-from tests.browser.browsing import Page, Visit, expect
+from tests.browser.browsing import Visit, expect
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
@@ -43,8 +43,8 @@ def cells() -> list[str]:
     graph.add_edges(START, "choose", END)
     app = graph.compile(store="memory://")
     result = app.invoke({"town": "Corbridge"}, "trip")
-    shown = (app, result, app.state("trip"), app.history("trip"), app.diff("trip", 1))
-    return [one._repr_html_() for one in shown]  # type: ignore[attr-defined]  # found by name
+    shown: list[Any] = [app, result, app.state("trip"), app.history("trip"), app.diff("trip", 1)]
+    return [one._repr_html_() for one in shown]
 
 
 @pytest.fixture(params=["light", "dark"])
