@@ -470,7 +470,7 @@ class RepairDocument(Document, frozen=True):
 
 
 class CopyDocument(Document, frozen=True):
-    """``copy``."""
+    """``copy``. ``items`` are those of long-term memory."""
 
     tenant: str
     source: str
@@ -478,6 +478,7 @@ class CopyDocument(Document, frozen=True):
     threads: int
     changed: int
     checkpoints: int
+    items: int
 
 
 class MigrateDocument(Document, frozen=True):

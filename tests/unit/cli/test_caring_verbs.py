@@ -14,6 +14,8 @@ import msgspec.structs
 import pytest
 
 from milecastle import ThreadKey, open_store
+from milecastle.model.memory import MemoryWrite, path_of
+from milecastle.stores.sqlite import SqliteStore
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 from tests.unit.cli.commands import DEMO, Desk
 
@@ -245,6 +247,18 @@ def test_one_thread_is_copied(desk: Desk) -> None:
     desk.start("b")
     assert desk.document("copy", "sqlite:///runs.db", FILES, "--thread", "b").threads == 1
     assert [line.thread for line in desk.document("ls", "--store", FILES).threads] == ["b"]
+
+
+def test_long_term_memory_is_copied_if_asked(desk: Desk) -> None:
+    write = MemoryWrite(path=path_of(("users", "u7")), key="tea", value=b"tea")
+    with closing(SqliteStore("runs.db")) as store:
+        store.memory.write("default", [write])
+    other = "sqlite:///other.db"
+    assert desk.document("copy", "sqlite:///runs.db", other).items == 0
+    assert desk.out("copy", "sqlite:///runs.db", other, "--memory") == (
+        "0 threads, 0 changed, 0 checkpoints and 1 item copied\n"
+    )
+    assert "long-term memory" in desk.err("copy", "sqlite:///runs.db", FILES, "--memory", code=2)
 
 
 def test_another_history_under_the_same_name_is_a_conflict(desk: Desk) -> None:

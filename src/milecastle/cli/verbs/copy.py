@@ -1,4 +1,4 @@
-"""``milecastle copy``: threads from one store to another, byte for byte."""
+"""``milecastle copy``: threads and long-term memory from one store to another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from milecastle.app.threads.children import is_child, root_of
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
+from milecastle.app.upkeep.copying_memory import copy_memory
 from milecastle.cli.addressing import all_threads
 from milecastle.cli.printing import ProgressReport, counted
 from milecastle.cli.session import Session, check_place, masked
@@ -23,16 +24,21 @@ from milecastle.views.documents import CopyDocument
 @click.option(
     "--thread", "threads", metavar="NAME", multiple=True, help="Only this thread; may be repeated."
 )
+@click.option("--memory", is_flag=True, help="Also items of long-term memory.")
 @verb
-def command(session: Session, source: str, target: str, threads: tuple[str, ...]) -> None:
+def command(
+    session: Session, source: str, target: str, threads: tuple[str, ...], memory: bool
+) -> None:
     """Copy threads from one store to another.
 
     Both are URLs. Nothing in the target is overwritten; a second copy adds what is new. Exit code
-    6: the target has another history under the name of a thread. Long-term memory, buckets and
-    limits are not copied.
+    6: the target has another history under the name of a thread. Buckets and limits are not copied,
+    long-term memory with --memory: all items of the tenant the target does not have. Their
+    versions and times start again.
     """
     check_place(source)
     here, there = session.open(source), session.open_bare(target)
+    items = copy_memory(here, there, session.tenant) if memory else 0
     looked_at = changed = checkpoints = 0
     for name in ProgressReport("copying").over(_names(here, session.tenant, threads)):
         report: CopyReport = copy_threads(here, there, session.tenant, threads=[name])
@@ -46,8 +52,11 @@ def command(session: Session, source: str, target: str, threads: tuple[str, ...]
         threads=looked_at,
         changed=changed,
         checkpoints=checkpoints,
+        items=items,
     )
     copied = counted(checkpoints, "checkpoint")
+    if memory:
+        copied += f" and {counted(items, 'item')}"
     session.report(
         document, [f"{counted(looked_at, 'thread')}, {changed} changed, {copied} copied"]
     )
