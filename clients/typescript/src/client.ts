@@ -76,7 +76,7 @@ export class Client {
     this.#fetch = options.fetch ?? ((...given) => fetch(...given));
   }
 
-  /** Hand a run over to the workers. Each call is a run of its own, unless it has another's key. */
+  /** Queue a run for the workers. Each call is a run of its own, unless it has another's key. */
   async submit(input: RunRequest["input"], given: Submitting = {}): Promise<SubmitDocument> {
     const { thread = crypto.randomUUID(), ...more } = given;
     const options = { retry: false, ...more.options };
@@ -98,7 +98,7 @@ export class Client {
     return this.#post(pathOf(thread, "messages"), { key: crypto.randomUUID(), ...given, value });
   }
 
-  /** Hand a thread whose run failed, died or was cancelled over to the workers. */
+  /** Queue a thread whose run failed, was lost or was cancelled for the workers. */
   async retry(thread: string, given: { delay?: number } = {}): Promise<SubmitDocument> {
     return this.#post(pathOf(thread, "retry"), given);
   }

@@ -284,7 +284,7 @@ class App(Generic[S]):
         config: Any = None,
         connection: Any = None,
     ) -> Handle[S]:
-        """Hand a run over to the workers and return: the input is committed, nothing is run here.
+        """Queue a run for the workers and return: the input is committed, nothing is run here.
 
         Submitting again is safe, as calling ``invoke`` again is: the same input, or the same
         ``key``, finds the run it started (``handle.reused``), and retries it if it failed or was
@@ -439,7 +439,7 @@ class App(Generic[S]):
         return await self._runner.asubmit(Call(thread=thread, given=given, config=config))
 
     def retry(self, thread: Thread, *, delay: float = 0.0, config: Any = None) -> Handle[S]:
-        """Hand a thread whose run failed, died or was cancelled over to the workers.
+        """Queue a thread whose run failed, was lost or was cancelled for the workers.
 
         It resumes from its last committed step; ``config`` replaces the run's. A delivery of one of
         the graph's hooks is retried, too.

@@ -38,14 +38,16 @@ from milecastle.views.values import plain
 build_options = several_options(
     app_argument,
     click.option(
-        "--thread", metavar="NAME", help="Runs of a thread build on each other; the graph's name."
+        "--thread",
+        metavar="NAME",
+        help="Runs of a thread build on each other; the graph's name if not set.",
     ),
     click.option("--input", "given", metavar="JSON", help="A JSON object, @FILE, or - for stdin."),
     click.option(
         "--mode",
         type=click.Choice(get_args(Mode)),
         default="incremental",
-        help="What of an earlier run may be reused; incremental unless set.",
+        help="How much of an earlier run may be reused; incremental if not set.",
     ),
     click.option("--workspace", metavar="DIR", help="Where records and cached results are stored."),
 )

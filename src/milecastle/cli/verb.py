@@ -87,7 +87,7 @@ deliver_to_option = click.option(
     "--deliver-to",
     multiple=True,
     metavar="HOST[:PORT]",
-    help="Deliver to this host of hooks over http, too, and at addresses that are not public.",
+    help="Also deliver hooks to this host over plain http and at private addresses.",
 )
 app_option = click.option(
     "--app",

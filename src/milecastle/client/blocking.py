@@ -89,7 +89,7 @@ class Client:
         keys: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> SubmittedRun:
-        """Hand a run over to the workers, as ``App.submit`` does; a new thread without ``thread``.
+        """Queue a run for the workers, as ``App.submit`` does; a new thread without ``thread``.
 
         Each call is a run of its own, unless it has the ``key`` of another: then that run is found,
         as it is; with ``retry``, one that failed or was cancelled is retried. ``graph`` is
@@ -168,7 +168,7 @@ class Client:
     def retry(
         self, thread: str, *, delay: float = 0.0, config: Mapping[str, Any] | None = None
     ) -> SubmittedRun:
-        """Hand a thread whose run failed, died or was cancelled over to the workers.
+        """Queue a thread whose run failed, was lost or was cancelled for the workers.
 
         If its response is lost and the run fails again at once, it is retried once more.
         """

@@ -57,7 +57,7 @@ from milecastle.views.values import fitted
     problems=(409, 422, 500),
 )
 async def submit(request: ApiRequest) -> Reply:
-    """Hand a run over to the workers; with wait, answer with its result."""
+    """Queue a run for the workers; with wait, answer with its result."""
     asked: RunRequest = request.body
     key = _idempotency_key(request, asked.key)
     asked = msgspec.structs.replace(asked, key=key)
@@ -224,7 +224,7 @@ def list_messages(request: ApiRequest) -> MailboxDocument:
     problems=(404, 409, 500),
 )
 async def retry(request: ApiRequest) -> Reply:
-    """Hand a thread over to the workers again."""
+    """Queue a thread for the workers again."""
     asked: RetryRequest = request.body
     handle = await retry_thread(
         request.service, request.key, delay=asked.delay, config=asked.config

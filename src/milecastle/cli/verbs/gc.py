@@ -74,7 +74,7 @@ def command(
     only if it has nothing left to run and no open question; --failed also deletes threads that
     failed or were cancelled. Running and waiting threads keep what they need. For file runs, the
     newest of each thread, the newest failed one, and what these reuse always stay. Items of
-    long-term memory whose time is over are removed. With --objects, large values in object storage
+    long-term memory that have expired are removed. With --objects, large values in object storage
     that no checkpoint names are removed by the second sweep that finds them, a day after the first;
     it needs no other rule.
     """

@@ -27,7 +27,9 @@ _FORMS = {"svg": draw_svg, "mermaid": draw_mermaid, "text": draw_text}
 @click.option(
     "--thread", metavar="THREAD[@CHECKPOINT]", help="The graph that this thread was saved with."
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="A file.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to this file."
+)
 @verb
 def command(session: Session, form: str | None, thread: str | None, output: str | None) -> None:
     """Draw a graph.

@@ -1,4 +1,4 @@
-"""``milecastle replay``: compare recorded threads with the code as it is."""
+"""``milecastle replay``: compare recorded threads with the current code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from milecastle.views.versions import replay_line
 
 @click.command("replay")
 @app_argument
-@click.option("--sample", type=click.IntRange(min=1), default=200, help="How many threads; 200.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=200,
+    metavar="N",
+    help="Maximum number of threads; 200 if not set.",
+)
 @click.option("--tag", metavar="TAG", help="Only threads that have this tag.")
 @click.option(
     "--node",
@@ -30,7 +36,7 @@ from milecastle.views.versions import replay_line
 )
 @verb
 def command(session: Session, sample: int, tag: str | None, nodes: tuple[str, ...]) -> None:
-    """Compare recorded threads with the code as it is, without writing or calling steps.
+    """Compare recorded threads with the current code, without writing or calling steps.
 
     A flow runs against its recorded calls; a graph's edges are evaluated on the recorded states,
     and the nodes given with --node are called on them. Exit code 5: the code makes other calls,

@@ -12,12 +12,12 @@ from milecastle.cli.verb import app_option, stored_thread, verb
 
 @click.command("retry")
 @click.argument("thread", shell_complete=complete_threads)
-@click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
+@click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="Start it so much later.")
 @config_option
 @app_option
 @verb
 def command(session: Session, thread: str, delay: float, config: str | None) -> None:
-    """Hand a thread whose run failed, died or was cancelled over to the workers."""
+    """Queue a thread whose run failed, was lost or was cancelled for the workers."""
     node_config = read_config(config)
     app, key = stored_thread(session, thread)
     print_handle(session, app.retry(key, delay=delay, config=node_config))

@@ -54,7 +54,7 @@ from milecastle.views.showing import run_lines
     help="Only the current runs of threads with this status.",
 )
 @click.option("--graph", metavar="NAME", help="With --failed or --status: only of this graph.")
-@click.option("--retry-all", is_flag=True, help="Hand those that failed over to the workers again.")
+@click.option("--retry-all", is_flag=True, help="Queue those that failed for the workers again.")
 @click.option("--cancel-all", is_flag=True, help="Close those that have not ended.")
 @click.option("--delete-all", is_flag=True, help="Delete their threads, with all runs.")
 @workspace_option

@@ -69,7 +69,7 @@ from milecastle.views.documents import ServeDocument
 @click.option(
     "--oidc-prefix",
     metavar="TEXT",
-    help="With what scopes for this server begin; milecastle: if not set.",
+    help="Prefix of the scopes for this server; milecastle: if not set.",
 )
 @click.option("--mcp", is_flag=True, help="Also serve the graphs as MCP tools, under /mcp.")
 @click.option(

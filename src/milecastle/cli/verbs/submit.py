@@ -21,18 +21,18 @@ from milecastle.views.values import fitted
 @app_argument
 @input_options
 @config_option
-@click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
+@click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="Start it so much later.")
 @click.option(
     "--priority",
     type=click.IntRange(-100, 100),
     default=0,
     metavar="N",
-    help="Of this tenant and graph, those with a higher one start first; 0 if not set.",
+    help="Higher ones of the same tenant and graph start first; 0 if not set.",
 )
 @click.option(
     "--limit-key",
     metavar="NAME=VALUE",
-    help="What limits by key count it by: customer=c7.",
+    help="Limits by key count the run under this value: customer=c7.",
 )
 @click.option(
     "--if-busy",
@@ -54,7 +54,7 @@ def command(
     limit_key: str | None,
     if_busy: IfBusy,
 ) -> None:
-    """Hand a run over to the workers, and return at once.
+    """Queue a run for the workers, and return at once.
 
     Submitted again with the same input or key, it finds the run that it started.
     """

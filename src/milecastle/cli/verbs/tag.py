@@ -20,7 +20,7 @@ from milecastle.views.documents import TagDocument
 @app_option
 @verb
 def command(session: Session, thread: str, add: tuple[str, ...], remove: tuple[str, ...]) -> None:
-    """Add and remove tags of a thread, and list those that it has.
+    """Add and remove tags of a thread, and list its tags.
 
     Without --add and --remove they are only listed. A run in progress does not notice. `ls --tag`
     lists the threads that have a tag.

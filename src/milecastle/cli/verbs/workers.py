@@ -24,7 +24,7 @@ from milecastle.views.lines import held_row, worker_row
 )
 @verb
 def command(session: Session, threads: bool, stuck_after: float) -> None:
-    """List the workers of a store, with their threads and when they were last heard of."""
+    """List the workers of a store, with what they run and their last heartbeat."""
     store = require_shared(session.store())
     document = workers_document(store, threads=threads, stuck_after=stuck_after)
     lines, held = document.workers, document.threads

@@ -99,7 +99,7 @@ async def submit_message(
     *,
     steers: bool = True,
 ) -> Handle[Any]:
-    """Hand a run over to the workers; a run with one of these statuses is closed for it.
+    """Queue a run for the workers; a run with one of these statuses is closed for it.
 
     Only the run that was seen is closed: if another message has started one meanwhile, the thread
     is looked at again, and is busy. If it ``steers``, nothing but messages is given, and they have

@@ -167,7 +167,7 @@ class OperationTools:
     # ---- writing
 
     def retry(self, thread: str) -> SubmitDocument:
-        """Hand a thread whose run failed, died or was cancelled over to the workers."""
+        """Queue a thread whose run failed, was lost or was cancelled for the workers."""
         return submit_document(self._writable.retry(self._key(thread)))
 
     def cancel(self, thread: str) -> CancelDocument:
