@@ -161,6 +161,18 @@ class ForgetsWhoseTurnItIs(BrokenClaims, caught_by=("test_tenants_and_lanes_take
         return super().claim(worker, lanes, limit=limit)
 
 
+class TakesTwoLanesForOne(
+    BrokenClaims, caught_by=("test_tenants_with_keys_take_turns_beside_another_lane",)
+):
+    """Beside another lane, each claim begins with the first tenant."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Begin again."""
+        if len(lanes) > 1:
+            self._claims.rotation = Rotation()
+        return super().claim(worker, lanes, limit=limit)
+
+
 class LooksTwice(
     BrokenClaims,
     caught_by=("test_tenants_take_turns_under_limits", "test_lanes_take_turns_under_limits"),

@@ -108,9 +108,10 @@ class Rotation:
                 found.append(KeyRange(lane, tenant, "", after))
         return found
 
-    def with_keys(self, scan: Scan, found: Iterable[Group]) -> Scan:
-        """The scan with what was found in key ranges, each tenant's keys from their turn on."""
-        groups = {group[:4]: group for group in (*scan.groups, *found)}.values()
+    def with_keys(self, lane: str, scan: Scan, found: Iterable[Group]) -> Scan:
+        """A lane's scan with its part of key ranges, each tenant's keys from their turn on."""
+        own = [group for group in found if group.lane == lane]
+        groups = {group[:4]: group for group in (*scan.groups, *own)}.values()
         order = {
             tenant: turn for turn, tenant in enumerate(dict.fromkeys(g.tenant for g in groups))
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -144,6 +145,16 @@ class LimitKeyClauses(ClaimHooks):
             found = [store.claim("one", [LANE], limit=size) for _ in range(4 // size)]
             tenants = sorted(line.key.tenant for lines in found for line in lines)
             assert tenants == ["a", "a", "b", "b"], size
+
+    def test_tenants_with_keys_take_turns_beside_another_lane(self, store: ClaimStore) -> None:
+        # Rule 6: what is due in one lane takes no turn in another, before or behind it.
+        for number in range(1, 25):
+            tenant, key = f"t{number % 6}", f"customer={number}"
+            queued(store, f"{number:02}", number, tenant=tenant, limit_key=key)
+        for lanes in (["a@1", LANE], [LANE, "z@1"]):
+            found = [store.claim("one", lanes, limit=2) for _ in range(6)]
+            served = Counter(line.key.tenant for lines in found for line in lines)
+            assert served == {f"t{number}": 2 for number in range(6)}, lanes
 
     def test_a_key_at_its_limit_hides_nobody(self, store: ClaimStore) -> None:
         # Rules 6 and 8: a claim steps over it, to what is due behind it.

@@ -126,7 +126,7 @@ def test_a_tenants_keys_are_looked_at_from_behind_the_last_that_was_served() -> 
     found = [group("a", 1, limit_key=key) for key in ("k=1", "k=2", NO_KEY)]
     served, turned = list[str](), scan
     for _ in range(6):
-        turned = rotation.with_keys(scan, found)
+        turned = rotation.with_keys("lane", scan, found)
         taken = divide(1, turned.groups)
         served.append(taken[0].limit_key)
         rotation.note({"lane": turned}, 1, sizes(taken))

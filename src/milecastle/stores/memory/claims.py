@@ -105,6 +105,7 @@ class Claims:
         groups = [Group(*queue, len(own)) for queue, own in sorted(queues.items())]
         scans = {
             lane: self.rotation.with_keys(
+                lane,
                 Scan(
                     [group for group in groups if group.lane == lane and group[1:3] > after]
                     + [group for group in groups if group.lane == lane and group[1:3] <= after]

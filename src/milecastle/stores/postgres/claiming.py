@@ -367,7 +367,7 @@ class Claims:
                 asked["graphs"] = [graph_of(lane) for lane in asked["lanes"]]
                 asked |= {**_shut(shut), "visits": VISITS}
                 keys = [Group(*row) for row in run(self._sql.look_keys, asked)]
-            scans = {lane: rotation.with_keys(scan, keys) for lane, scan in scans.items()}
+            scans = {lane: rotation.with_keys(lane, scan, keys) for lane, scan in scans.items()}
         oldest = [Group(*row[:5]) for row in found if row[5] == 0]
         return Look(scans, oldest, is_all, bool(shut) or any(row[6] for row in found))
 

@@ -187,7 +187,7 @@ class _Found:
                 own[database] = max(own.get(database, 0), group.size)
         self.total = sum(sum(own.values()) for own in self.sizes.values())
         self.scans = {
-            lane: rotation.with_keys(self._scan(lane, after, looks), ())
+            lane: rotation.with_keys(lane, self._scan(lane, after, looks), ())
             for lane, after in asked.items()
         }
 

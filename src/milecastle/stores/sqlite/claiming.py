@@ -91,21 +91,22 @@ def shared(
         scans[lane] = scan
     if ranges := rotation.key_ranges(scans.values()):
         each = keys_each(limit, scans.values())
-        keys = [_keys(transaction, one, now, limit, rooms, each) for one in ranges]
-        scans = {lane: rotation.with_keys(scan, chain(*keys)) for lane, scan in scans.items()}
+        found = [_keys(transaction, one, now, limit, rooms, each) for one in ranges]
+        keys = [*chain(*found)]
+        scans = {lane: rotation.with_keys(lane, scan, keys) for lane, scan in scans.items()}
     visited = [group for scan in scans.values() for group in scan.groups]
     if any(any(scan.stop) for scan in scans.values()):
         visited += [_counted(transaction, *group, now, limit) for group in oldest]
     taken = divide(limit, visited, rooms)
     rotation.note(scans, limit, sizes(taken))
-    found = [
+    threads = [
         thread
         for lane, tenant, key, rank, count in taken
         for thread in _rows(
             transaction, "due_in_group", (write_text(lane), tenant, key, rank, now, count)
         )
     ]
-    return sorted(found, key=_due_order)
+    return sorted(threads, key=_due_order)
 
 
 def _scan(
