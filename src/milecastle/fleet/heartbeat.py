@@ -101,7 +101,7 @@ class Heartbeat:
         while not self._is_stopped_within(pause):
             # A worker that has not beaten would take its own threads.
             is_due = self.age is None or self.age > self._interval - pause / 2
-            self._try(self._beat if is_due else self._reclaim)
+            self._try(self._beat if is_due else self.reclaim)
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait. If that takes much longer, the whole process was stopped: no node is to blame."""
@@ -134,7 +134,7 @@ class Heartbeat:
         self._store.beat(worker)
         self._beaten = monotonic()
         self._check()
-        self._reclaim()
+        self.reclaim()
         if self.is_stuck and not self._reported:
             self._reported = True
             _log.error(
@@ -147,7 +147,7 @@ class Heartbeat:
             self._asked = monotonic()
         self._ask()
 
-    def _reclaim(self) -> None:
+    def reclaim(self) -> None:
         taken = self._store.reclaim()
         if taken:
             id = self._describe().id

@@ -175,9 +175,13 @@ class Worker:
         self.stop()
 
     async def run_until_idle(self) -> None:
-        """Run everything due, and stop when nothing is left: for tests and cron jobs."""
+        """Run everything due, and stop when nothing is left: for tests and cron jobs.
+
+        The threads of silent workers are due: no other worker may be there to look for them.
+        """
         await self._enter()
         try:
+            await self._context.threads.call(self._heartbeat.reclaim)
             await self._claimer.run_until_idle()
         finally:
             await self._segments.drain()

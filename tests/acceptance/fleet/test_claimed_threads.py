@@ -47,9 +47,9 @@ def _app(store: Store, *observers: Observer) -> App[State]:
     return graph.compile(store=store, observers=observers)
 
 
-def _beat(store: Store) -> None:
+def _beat(store: Store, silent_after: float = 15.0) -> None:
     owner = Owner(host="elsewhere", boot_id="b", pid=1, started="1")
-    worker = WorkerInfo(id="w", owner=owner, lanes=(), started_at=1)
+    worker = WorkerInfo(id="w", owner=owner, lanes=(), started_at=1, silent_after=silent_after)
     require_shared(store).beat(worker)
 
 
@@ -143,3 +143,16 @@ def test_a_worker_logs_a_line_for_each_ended_run(
     said = [text for text in caplog.messages if handle.run_id in text]
     assert len(said) == 1
     assert said[0].startswith(f"thread 't': run {handle.run_id} is completed at step 1, after 0.")
+
+
+def test_worker_until_idle_takes_over_from_silent_workers(store: Store) -> None:
+    """It ended before it looked for them: called by cron alone, a killed worker's run stood still.
+
+    Tried: without that look, the run has not ended.
+    """
+    app = _app(store)
+    app.submit({"n": 1}, "t")
+    _claim(app)
+    _beat(store, silent_after=0.0)
+    asyncio.run(Worker([app]).run_until_idle())
+    assert app.state("t").status == "completed"
