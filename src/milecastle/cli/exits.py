@@ -7,6 +7,7 @@ from typing import Final
 from milecastle.errors import (
     Conflict,
     Corrupted,
+    FormatTooNew,
     InvalidRequest,
     MilecastleError,
     ResumeRefused,
@@ -28,6 +29,7 @@ _CODES: Final[tuple[tuple[type[MilecastleError], int], ...]] = (
     (InvalidRequest, USAGE),
     (Conflict, CONFLICT),
     (Corrupted, FAILED),
+    (FormatTooNew, FAILED),
     (StoreError, UNREACHABLE),
 )
 

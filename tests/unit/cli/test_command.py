@@ -26,7 +26,7 @@ from milecastle import (
 from milecastle.cli import exits
 from milecastle.cli.main import VERBS, cli
 from milecastle.cli.printing import ProgressReport
-from milecastle.errors import CodecError, Corrupted
+from milecastle.errors import CodecError, Corrupted, FormatTooNew
 from milecastle.views.documents import DOCUMENTS
 from tests.unit.cli.commands import DEMO, Desk
 
@@ -112,6 +112,7 @@ def test_help_of_a_verb_and_an_unknown_verb(desk: Desk) -> None:
         (InvalidRequest("x"), 2),
         (Conflict(tenant="a", thread="b", expected=1, head=2), 6),
         (Corrupted("x", place="y"), 1),
+        (FormatTooNew(found=2, supported=1, place="x"), 1),
         (Unavailable("x"), 4),
         (StoreError("x"), 4),
         (DefinitionError([]), 1),
