@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.seeds import seeds
 from tests.simulation.collecting import collected_rarely
 from tests.simulation.fleet.course import Course
 from tests.simulation.fleet.simulate import simulate_fleet
+from tests.simulation.progress import note_done, pieces
 from tests.simulation.simulate import Violation
 
 SEEDS = 200
@@ -51,6 +53,22 @@ def test_no_seed_of_the_long_form_breaks_a_promise_of_the_fleet() -> None:
 def test_a_seed_gives_the_same_fleet_each_time() -> None:
     for seed in range(5):
         assert simulate_fleet(seed) == simulate_fleet(seed)
+
+
+def test_a_long_form_leaves_out_what_it_has_done_on_the_same_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Seen to fail with a file that every version of the code shares."""
+    monkeypatch.setattr("tests.simulation.progress._ROOT", tmp_path)
+    monkeypatch.setattr("tests.simulation.progress._digest", lambda: "this code")
+    monkeypatch.setenv("MILECASTLE_RESUME", "--resume")
+    note_done("fleets", range(10))
+    assert list(pieces("fleets", 0, 25, 10)) == [range(10, 20), range(20, 25)]
+    monkeypatch.setattr("tests.simulation.progress._digest", lambda: "another")
+    assert next(iter(pieces("fleets", 0, 25, 10))) == range(10)
+    monkeypatch.setattr("tests.simulation.progress._digest", lambda: "this code")
+    monkeypatch.delenv("MILECASTLE_RESUME")
+    assert next(iter(pieces("fleets", 0, 25, 10))) == range(10)
 
 
 # -- bugs planted on purpose -----------------------------------------------------------------
