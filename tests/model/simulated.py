@@ -569,8 +569,11 @@ class ModelCourse(Course):
         self.make(callers.simple("retry", key))
 
     def _is_told(self, info: ThreadInfo) -> bool:
-        if self.deliveries or not self.people.hooks:
-            return not self.deliveries
+        if not self.people.hooks:
+            return True
+        # again: the call before this one may have let another thread ask
+        if undelivered(self.opened, self.people.tenants, self._retry):
+            return False
         return note_told(self.history, self.direct[self.people.graph_of(info.key)], info)
 
     def _ask_again(self, key: ThreadKey) -> None:
