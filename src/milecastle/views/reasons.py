@@ -123,8 +123,8 @@ def _failed(store: Store, info: ThreadInfo) -> WhyLine:
 
 
 def _running(store: Store, info: ThreadInfo) -> Iterator[WhyLine]:
+    run = store.run(info.key, info.run_id)
     if not info.worker:
-        run = store.run(info.key, info.run_id)
         lost = why_lost(store, run) if run and info.due_at is None else ""
         if lost:
             yield _line("lost", f"its process does not run it: {lost}", "resume it")
@@ -135,10 +135,12 @@ def _running(store: Store, info: ThreadInfo) -> Iterator[WhyLine]:
     nodes = running_now(store, info.key, head, "running")[1] if head else ()
     workers = store.workers() if offers(store, ClaimStore) else ()
     worker = next((one for one in workers if one.id == info.worker), None)
+    advice = "another worker takes it over, if one runs"
     if worker is None or worker.is_gone:
         since = f"{worker.silent:.0f} s" if worker else "longer than it is remembered"
-        advice = "another worker takes it over, if one runs"
         yield _line("silent", f"its worker {info.worker} has been silent for {since}", advice)
+    elif run and run.owner == worker.owner and (lost := why_lost(store, run)):
+        yield _line("lost", f"its worker {info.worker} does not run it: {lost}", advice)
     else:
         yield _line("running", f"worker {info.worker} runs it, at {names(nodes)}")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypedDict
 
+import msgspec.structs
 import pytest
 
 from milecastle import END, START, App, Context, Retry, StateGraph, Store, ThreadKey, interrupt
 from milecastle.app.runs.cancelling import hold_lost
+from milecastle.app.runs.ownership import current_owner
 from milecastle.app.runs.submission import require_shared
 from milecastle.errors import ExecutionError, InvalidRequest
 from milecastle.fleet.prometheus import bucket_families, render
@@ -17,6 +19,7 @@ from milecastle.model.run import Owner
 from milecastle.ports.buckets import Bucket, bucket_levels, require_buckets
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit
+from milecastle.ports.store import Batch
 from milecastle.testing.entries import Writer, a_key
 from milecastle.views.fleet import queue_document
 from milecastle.views.reasons import fleet_troubles, why_document
@@ -45,10 +48,8 @@ def app(store: Store) -> App[State]:
 def _beat(app: App[State], lane: str | None = None, **changed: Any) -> None:
     owner = Owner(host="elsewhere", boot_id="b", pid=1, started="1")
     lanes = (lane or app.runner.lane,)
-    given: dict[str, Any] = {"capacity": 10, **changed}
-    require_shared(app.store).beat(
-        WorkerInfo(id="w", owner=owner, lanes=lanes, started_at=1, **given)
-    )
+    given: dict[str, Any] = {"capacity": 10, "owner": owner, **changed}
+    require_shared(app.store).beat(WorkerInfo(id="w", lanes=lanes, started_at=1, **given))
 
 
 def _why(app: App[State], thread: str = "t") -> dict[str, str]:
@@ -197,6 +198,21 @@ def test_a_thread_that_runs_or_whose_worker_is_silent(app: App[State]) -> None:
     app.submit({"n": 1}, "other")
     store.claim("ghost", [app.runner.lane], limit=1)
     assert "its worker ghost has been silent" in _why(app, "other")["silent"]
+
+
+def test_a_thread_whose_worker_is_gone_and_not_silent_yet(app: App[State]) -> None:
+    """It was said to run until its worker had been silent for 15 seconds."""
+    gone = msgspec.structs.replace(current_owner(), pid=2**22 - 1, started="1")
+    _beat(app, owner=gone)
+    app.submit({"n": 1}, "t")
+    store = require_shared(app.store)
+    (info,) = store.claim("w", [app.runner.lane], limit=1)
+    assert [*_why(app)] == ["running"]  # it has not begun: its record names no process
+    (run,) = store.runs(ThreadKey("default", "t"))
+    begun = msgspec.structs.replace(run, status="running", owner=gone)
+    row = msgspec.structs.replace(info, status="running")
+    store.commit(Batch(key=info.key, head=1, runs=(begun,), thread=row))
+    assert "its worker w does not run it: process 4194303" in _why(app)["lost"]
 
 
 def test_a_thread_that_asks_failed_is_held_or_has_ended(app: App[State]) -> None:
