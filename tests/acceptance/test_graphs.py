@@ -968,6 +968,6 @@ def test_a_notebook_shows_the_svg() -> None:
     """An app is its own drawing in a notebook; an unknown form is refused."""
     app: Any = fan(lambda function: function, "left")
     assert app._repr_svg_().lstrip().startswith("<svg")
-    assert "<svg" in app._repr_html_()
+    assert "data:image/svg+xml;base64," in app._repr_html_()
     with pytest.raises(InvalidRequest, match="'mermaid', 'svg' or 'text'"):
         app.draw("png")

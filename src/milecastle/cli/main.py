@@ -28,7 +28,7 @@ VERBS: Final[dict[str, str]] = {
     "build": "Build a file graph: run what is needed, and say why.",
     "plan": "Print what build would run and reuse, and why; run nothing.",
     "submit": "Queue a run for the workers, and return at once.",
-    "worker": "Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.",
+    "worker": "Run submitted threads, many at once, until SIGTERM or Ctrl-C.",
     "serve": "Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.",
     "mcp": "Serve graphs as durable tools over MCP, on standard input and output.",
     "dev": "Serve and run an app on this machine, and again whenever its code changes.",

@@ -227,7 +227,9 @@ class MemberShape:
             return known
         # Straight to the library's own method: a user's _missing_ must not run while decoding.
         missing: Any = Flag.__dict__["_missing_"].__func__
-        return missing(self.cls, part)
+        found = missing(self.cls, part)
+        # Python 3.11.2 leaves out flags that it does not know.
+        return found if getattr(found, "_value_", part) == part else None
 
 
 class AdaptedShape:

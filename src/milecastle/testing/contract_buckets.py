@@ -198,8 +198,8 @@ class BucketContract(ContractHooks):
 
     def test_a_tenant_has_its_own_buckets_and_the_shared_ones(self, store: Store) -> None:
         # Rule 1: its own comes first; of a shared one all tenants take together.
-        shared = fill(store, rate=1, burst=2)
-        fill(store, tenant="own", rate=1, burst=3)
+        shared = fill(store, rate=1, period=60.0, burst=2)
+        fill(store, tenant="own", rate=1, period=60.0, burst=3)
         assert waits([take(shared, f"own {n}", tenant="own") for n in range(4)]) == [0, 0, 0, 1]
         assert waits([take(shared, f"{t}", tenant=t) for t in "abc"]) == [0, 0, 1]
         assert buckets_of(store).take("own", "another", 1, "x") is None

@@ -99,7 +99,8 @@ def test_a_flag_that_ejects_is_an_error() -> None:
 
     with pytest.raises(CodecError, match="no such member"):
         make_codec(Bits).decode(extension(codes.MEMBER, Bits.__qualname__, 8))
-    assert CODEC.decode(CODEC.encode(Mode(8))) is Mode(8)
+    found = CODEC.decode(CODEC.encode(Mode(8)))
+    assert (type(found), found) == (Mode, Mode(8))  # Python 3.11.2 makes it anew each time
 
 
 @pytest.mark.parametrize(
