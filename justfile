@@ -71,13 +71,14 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-flows proof-memory proof-agents
+proof: proof-loss proof-fleet proof-server proof-shards proof-model proof-messages proof-flows proof-memory proof-agents proof-archive
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
     {{ python }} -m benchmarks stores --json
     {{ python }} -m benchmarks cpu --json
     {{ python }} -m benchmarks growth --json
+    {{ python }} -m benchmarks archive --json
     {{ python }} -m benchmarks incremental --json
     {{ python }} -m benchmarks fanout --json
     {{ python }} -m benchmarks compute --json
@@ -157,6 +158,10 @@ proof-model *resume:
 # writers and sweeps of large values are killed 1,000 times
 proof-objects:
     MILECASTLE_OBJECT_KILLS=1000 {{ long }} tests/process/test_object_kills.py
+
+# archivers, restorers, pruners, erasers and sweeps are killed 1,000 times, beside writers
+proof-archive:
+    MILECASTLE_ARCHIVE_KILLS=1000 {{ long }} tests/process/test_archive_kills.py -m "slow or not slow"
 
 # mutation testing of engine, codec and stores, 1,200 mutants (docs/evidence/mutation.md): half an hour of processor time
 proof-mutants *arguments:

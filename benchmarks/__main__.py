@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks import (
     agents,
+    archive,
     compute,
     cpu,
     edited_code,
@@ -48,6 +49,7 @@ VERBS: dict[str, tuple[Callable[..., Report], str]] = {
         "processor time of a step, beside the bare loop that does the same writes",
     ),
     "growth": (growth.measure, "what a long thread takes on disk and to read, beside LangGraph"),
+    "archive": (archive.measure, "a store most of which is archived, beside one that is not"),
     "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
     "faults": (faults.measure, "the same faults on Milecastle, LangGraph, DBOS and Temporal"),
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),

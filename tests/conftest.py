@@ -7,6 +7,7 @@ set), `proof` for the long form.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -36,6 +37,13 @@ LIMIT = 300.0
 
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look at 16,000 collected tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 class HangingTest(BaseException):

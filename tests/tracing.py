@@ -1,4 +1,4 @@
-"""Measure the coverage of lines and branches: ``pytest -p tests.tracing``, with or without xdist.
+"""Measure the coverage of lines and branches: ``pytest -p tests.tracing``, with a pool or none.
 
 SlipCover changes the modules of the package when they are imported, instead of calling a function
 at each line: the tests take a third longer, and not two to four times as long. Each process

@@ -178,7 +178,6 @@ def with_readable_threads(text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """An exception's message; a user's ``__str__`` may raise."""
     try:
         return str(error)
     except Exception:
@@ -537,9 +536,7 @@ class OwningProcess(Protocol):
     def host(self) -> str: ...
 
     @property
-    def pid(self) -> int:
-        """Its process id there."""
-        ...
+    def pid(self) -> int: ...
 
 
 class StoreError(MilecastleError, RunPosition):

@@ -166,9 +166,9 @@ def test_no_word_runs_a_node_that_is_gone(store: Store) -> None:
 def test_a_migration_stays_with_the_app_whatever_store_it_gets(store: Store) -> None:
     old = paused(store)
     new = line(New, None, "fetch", "verify", "send", stop="send")
-    assert not with_store(new, store).fit("t")
+    assert not with_store(new, store).compatibility("t")
     new.migrate(old.fingerprint, lambda state, nodes: ({"log": []}, ["verify"]))
-    fit = with_store(new, store).fit("t")
+    fit = with_store(new, store).compatibility("t")
     assert (fit.reasons, fit.note) == ((), f"migrated from {old.fingerprint[:8]}")
 
 
@@ -245,7 +245,9 @@ def test_unknown_next_node_is_refused_on_resume(store: Store) -> None:
     app = paused(store)
     log = CheckpointStore(Unrecorded(store))
     log.put(KEY, {"title": "rivers", "log": []}, next=["nope"])
-    assert app.fit("t").reasons == ("node 'nope' would run next, but the graph has no such node",)
+    assert app.compatibility("t").reasons == (
+        "node 'nope' would run next, but the graph has no such node",
+    )
     for call in (
         lambda: app.resume("t"),
         lambda: app.resume("t", accept_changes=True),

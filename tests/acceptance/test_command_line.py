@@ -49,10 +49,11 @@ def test_the_session_of_the_docs_prints_what_the_page_says(
 
 
 def test_every_verb_is_used_in_the_session() -> None:
-    """But three, which run until they are told to stop (tests/acceptance/server uses them), and one
-    for several databases (tests/unit/cli/test_shards.py)."""
+    """But three, which run until they are told to stop (tests/acceptance/server uses them), one for
+    several databases (tests/unit/cli/test_shards.py), and one for object storage
+    (tests/unit/cli/test_archiving_verbs.py)."""
     used = {word for command, _ in session() for word in command.replace('"', " ").split()}
-    assert set(VERBS) - used == {"serve", "dev", "mcp", "shards"}
+    assert set(VERBS) - used == {"serve", "dev", "mcp", "shards", "restore"}
 
 
 def test_the_session_would_notice_another_output(tmp_path: Path) -> None:

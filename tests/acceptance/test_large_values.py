@@ -128,7 +128,8 @@ def test_damage_is_reported_by_verify(tmp_path: Path, place: str) -> None:
     assert verify_thread(store.store, key).findings == ()
     for path in files_of(tmp_path):
         if path.parent.name == "objects":
-            path.write_bytes(path.read_bytes()[:-1] + b"!")
+            data = path.read_bytes()
+            path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     found = verify_thread(store.store, key).findings
     assert {finding.code for finding in found} == {Corrupted.code}
     assert {finding.place.partition(", object")[0] for finding in found} == {

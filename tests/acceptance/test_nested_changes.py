@@ -119,7 +119,7 @@ def test_a_changed_nested_field_is_refused_before_a_node_runs(
         run.resume(new, "t")
     assert reason in str(caught.value)
     assert ran == ["x"]
-    assert reason in "; ".join(new.fit("t").reasons)
+    assert reason in "; ".join(new.compatibility("t").reasons)
 
 
 @pytest.mark.requirement("G5", "R4", api="App.resume")
@@ -162,7 +162,7 @@ def test_nested_field_with_a_default_may_be_added(run: Runner, form: str, within
     old = line(state_of(before, within), store, ran, stop=True)
     run.invoke(old, {"value": WITHIN[within][1](before(a=1))}, "t")
     new = line(state_of(after, within), store, ran)
-    assert new.fit("t")
+    assert new.compatibility("t")
     expected = {"value": WITHIN[within][1](after(a=1))}
     assert run.state(new, "t").state == expected
     assert run.resume(new, "t").state == expected
@@ -230,7 +230,7 @@ def test_removed_member_of_an_enum_is_noticed(run: Runner) -> None:
     run.invoke(old, {"value": before["RED"]}, "gone")
     run.invoke(old, {"value": before["BLUE"]}, "kept")
     more = line(state_of(colours("RED", "BLUE", "GREEN")), store, ran)
-    assert more.fit("gone").note == "the graph changed: member 'GREEN' of Item added"
+    assert more.compatibility("gone").note == "the graph changed: member 'GREEN' of Item added"
     new = line(state_of(after), store, ran)
     with pytest.raises(ResumeRefused, match="member 'RED' of Item was removed"):
         run.resume(new, "gone")
@@ -361,7 +361,7 @@ def test_a_subgraph_that_does_not_fit_its_thread_is_refused_before_anything_runs
     where = "in subgraph 'sub': in subgraph 'deep': " if deep else "in subgraph 'sub': "
     assert where + reason in str(caught.value)
     assert [entry.id for entry in store.history(KEY)] == history
-    assert not new.fit("t")
+    assert not new.compatibility("t")
 
 
 @pytest.mark.requirement("G8", "R4", api="App.resume")
@@ -395,7 +395,7 @@ def test_a_migration_reaches_a_subgraph(run: Runner, deep: bool, encrypted: bool
         return {**state, "title": "walls"}, ["r"]
 
     new.migrate(inner.fingerprint, over)
-    assert new.fit("t")
+    assert new.compatibility("t")
     result = run.resume(new, "t")
     assert (result.status, result["log"]) == ("completed", ["before", "p", "r", "after"])
     assert calls == [("ask",)]

@@ -237,14 +237,14 @@ def test_verify_reads_the_files(tmp_path: Path, place: str, report: Path) -> Non
     app = reporting(report, store="memory://", objects=place)
     app.invoke({}, thread="t")
     key = ThreadKey("default", "t")
-    assert verify_thread(app.store, key).findings == ()
+    assert verify_thread(app.store, key, app.store.file_storage).findings == ()
     path = chunks_of(tmp_path)[2]
     path.write_bytes(path.read_bytes()[:-1])
-    (found,) = verify_thread(app.store, key).findings
+    (found,) = verify_thread(app.store, key, app.store.file_storage).findings
     assert found.place.startswith("thread 't', seq 2, bytes 2000 to 3000")
     store = app.store
     assert isinstance(store, OffloadingStore)
-    (found,) = verify_thread(store.inner, key).findings
+    (found,) = verify_thread(store.inner, key, store.inner.file_storage).findings
     assert "objects=" in found.problem
 
 
@@ -254,16 +254,16 @@ def test_verify_reads_what_waits(tmp_path: Path, place: str, report: Path) -> No
     app.submit({"length": 1}, "t")
     for given in ({"report": app.files.store(report)}, {"asked": os.urandom(2_000_000)}):
         app.submit(given, "t", if_busy="queue")
-    assert verify_thread(app.store, KEY).findings == ()
+    assert verify_thread(app.store, KEY, app.store.file_storage).findings == ()
     path = chunks_of(tmp_path)[2]
     good = path.read_bytes()
     path.write_bytes(good[:-1])
-    (found,) = verify_thread(app.store, KEY).findings
+    (found,) = verify_thread(app.store, KEY, app.store.file_storage).findings
     assert re.match(r"thread 't', input of run \S+, bytes 2000 to 3000, object", found.place)
     path.write_bytes(good)
     (path,) = (tmp_path / "objects").glob("*/objects/*")
     path.write_bytes(path.read_bytes()[:-1])
-    (found,) = verify_thread(app.store, KEY).findings
+    (found,) = verify_thread(app.store, KEY, app.store.file_storage).findings
     assert re.match(r"thread 't', input of run \S+, object", found.place)
     app.close()
 

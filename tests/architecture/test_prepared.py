@@ -14,6 +14,7 @@ PLAIN = {
     "_Question",
     "_Send",
     "_Topics",
+    "bool",
     "bytes",
     "dict",
     "int",
@@ -39,6 +40,7 @@ PASSED_ON = {
     ("server/request.py", "kind"),  # prepared with the table of routes
     ("server/pages/forms.py", "kind"),  # prepared with the table of pages
     ("server/service.py", "chain"),  # another function of that name
+    ("stores/offloading/segments.py", "Entry"),  # by its decoder, when the module is imported
     ("views/values.py", "annotation"),
     ("views/values.py", "channel"),
 }

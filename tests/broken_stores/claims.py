@@ -12,11 +12,11 @@ import msgspec.structs
 from milecastle.errors import Conflict
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.fairness import Rotation
 from milecastle.ports.limits import Limit
 from milecastle.ports.mailbox import Debounce, Marks, NewRun, Sent, StoredMessage
 from milecastle.ports.store import Batch
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.memory.store import MemoryMailbox
 from tests.broken_stores.store import BrokenStore

@@ -358,18 +358,50 @@ class DeletesDueThreads(
 class PrunesMessages(BrokenMailbox, caught_by=("test_pruning_keeps_unread_messages",)):
     """What is old is gone."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self.messages(key).unread.clear()
+        return dropped
+
+
+class ForgetsMarksWhenArchiving(BrokenMailbox, caught_by=("test_archiving_keeps_marks",)):
+    """What left the store was never there."""
+
+    def prune(self, key: ThreadKey, **options: Any) -> int:
+        dropped = super().prune(key, **options)
+        if options.get("archived"):
+            self._logs[key].messages = self.messages(key).pruned(options["cut"])
         return dropped
 
 
 class RemembersMarksForever(BrokenMailbox, caught_by=("test_pruning_keeps_unread_messages",)):
     """Pruning forgets entries only."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         before = self.messages(key)
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self._logs[key].messages = before
         return dropped
 

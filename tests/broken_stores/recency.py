@@ -51,9 +51,20 @@ class MovesThreadsOnEveryStep(BrokenStore, caught_by=(RECENT,)):
 class MovesThreadsThatArePruned(BrokenStore, caught_by=(RECENT,)):
     """What is written again is new."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Forget where the thread was."""
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self._logs[key].told_at = 2**60
         return dropped
 

@@ -202,9 +202,20 @@ class CutsTooMuch(
 ):
     """Off by one."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Drop the cut too."""
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self._logs[key].entries.pop(0)
         return dropped
 
@@ -216,12 +227,23 @@ class PrunesOnce(BrokenStore, caught_by=("test_pruning_again_goes_on_from_there"
         super().__init__()
         self._pruned: set[ThreadKey] = set()
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Do nothing the second time."""
         if key in self._pruned:
             return 0
         self._pruned.add(key)
-        return super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        return super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
 
 
 class IgnoresWhatIsRewritten(
@@ -231,9 +253,20 @@ class IgnoresWhatIsRewritten(
 ):
     """Only drops."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Leave what stays as it was."""
-        return super().prune(key, head=head, cut=cut, rewritten=())
+        return super().prune(
+            key, head=head, cut=cut, rewritten=(), oldest=oldest, archived=archived
+        )
 
 
 class PrunesAtAnyHead(
@@ -241,10 +274,57 @@ class PrunesAtAnyHead(
 ):
     """Does not look at the head."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Take the head that is there."""
         log = self._logs.get(key)
-        return super().prune(key, head=log.head if log else 0, cut=cut, rewritten=rewritten)
+        return super().prune(
+            key,
+            head=log.head if log else 0,
+            cut=cut,
+            rewritten=rewritten,
+            oldest=oldest,
+            archived=archived,
+        )
+
+
+class ArchivesWhatWasPruned(BrokenStore, caught_by=("test_archiving_compares_the_oldest_entry",)):
+    """Compares the head alone."""
+
+    def prune(self, key: ThreadKey, **options: Any) -> int:
+        """Forget the oldest entry."""
+        options["oldest"] = None
+        return super().prune(key, **options)
+
+
+class PutsBackPayloadsOnly(BrokenStore, caught_by=("test_archived_entries_are_put_back",)):
+    """Restores the oldest entry, and none below it."""
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        """Forget those below."""
+        super().put_back(key, head=head, oldest=oldest, entries=entries[-1:])
+
+
+class PutsBackAnywhere(BrokenStore, caught_by=("test_entries_are_put_back_in_their_place_only",)):
+    """Looks at nothing."""
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        """Insert whatever is given."""
+        log = self._logs[key]
+        log.entries = [*entries, *log.entries[1:]]
+        log.cuts = [entry.seq for entry in log.entries if entry.kind != DELTA]
 
 
 class PrunesTheHead(
@@ -254,11 +334,22 @@ class PrunesTheHead(
 ):
     """Cuts wherever it is asked to."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Drop and rewrite without a look at ``roll_seq``."""
         log = self._logs[key]
         if log.head != head:
-            return super().prune(key, head=head, cut=cut, rewritten=rewritten)
+            return super().prune(
+                key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+            )
         changed = {entry.seq: entry for entry in rewritten}
         before = len(log.entries)
         log.entries = [changed.get(each.seq, each) for each in log.entries if each.seq >= cut]
@@ -269,9 +360,20 @@ class PrunesTheHead(
 class PrunesEverything(BrokenStore, caught_by=("test_pruning_leaves_runs_failures_and_results",)):
     """What is old goes, of every kind."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Drop results and failures too."""
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self._logs[key].results = {}
         self._logs[key].failures = {}
         return dropped

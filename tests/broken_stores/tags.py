@@ -51,9 +51,20 @@ class ForgetsPrunedTags(
 ):
     """Writes the thread again without them."""
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Drop the tags too."""
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self._logs[key].tags = ()
         return dropped
 

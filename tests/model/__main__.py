@@ -2,8 +2,8 @@
 
 Kinds: ``memory`` and ``file`` (the simulator, with a store in memory or in SQLite);
 ``claims-memory``, ``claims-sqlite``, ``claims-postgres``; ``sqlite``, ``postgres`` and ``shards``
-(real processes). Prints each history that breaks a rule; ends with 1 if there was one.
-``show KIND SEED`` prints one.
+(real processes). Prints each history that breaks a rule; ends with 1 if there was one, or if
+SIGTERM ended it, which lets the history under way end. ``show KIND SEED`` prints one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from threading import Event
 from time import monotonic, process_time
+from types import FrameType
 
 from tests.model import simulated
 from tests.model.claiming import claim_history
@@ -70,19 +72,29 @@ def _real(history: History) -> Judged:
     return history.wrong, lambda: "\n".join(map(str, history.in_milliseconds()))
 
 
-def _end(*_: object) -> None:
-    sys.exit(1)
+@contextmanager
+def _until_ended() -> Generator[Event, None, None]:
+    """An event that SIGTERM sets. An exception of the handler would be raised inside of a node."""
+    ended = Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(kind: str, first: int, count: int, seconds: float = 1e9, *, shows: bool = False) -> int:
     """Make histories for at most so many seconds, and print what is wrong with them."""
     began, cpu, found = monotonic(), process_time(), Counter[str]()
-    signal.signal(signal.SIGTERM, _end)
-    with histories(kind) as made:
+    with _until_ended() as ended, histories(kind) as made:
         for piece in pieces(kind, first, count, PIECE):
             broken = found["broken"]
             for seed in collected_rarely(piece):
-                if monotonic() - began > seconds:
+                if ended.is_set() or monotonic() - began > seconds:
                     break
                 wrong, shown = made(seed)
                 found["histories"] += 1
@@ -96,7 +108,7 @@ def main(kind: str, first: int, count: int, seconds: float = 1e9, *, shows: bool
                     note_done(kind, piece)
     took = f"{monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu"
     print(f"{kind}: from {first}, {dict(found)} in {took}")
-    return bool(found["broken"])
+    return bool(found["broken"] or ended.is_set())
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from typing import Any
 from milecastle import App
 from milecastle.app.runs.ownership import current_owner
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.claims import ClaimStore, WorkerInfo
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit, graph_of
+from milecastle.ports.workers import WorkerInfo
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from tests.model.graphs import GRAPHS, State, app_of, input_of

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from secrets import token_hex
 from typing import Annotated, Any, Protocol, TypedDict
 
 from milecastle import (
@@ -33,6 +34,7 @@ __all__ = [
     "ACTS",
     "GRAPHS",
     "KIN_ACTS",
+    "LARGE",
     "MAIL_ACTS",
     "NAP",
     "STAGE",
@@ -50,7 +52,8 @@ ACTS = (
     *("once-fail1", "once-sleep", "once-ask"),
 )
 """``fail1`` fails once, ``fail4`` until a person has retried it. Not in here: ``stop1`` fails with
-``StopIteration``, ``linger`` takes as long as ``LINGER`` says, ``pay`` needs PostgreSQL."""
+``StopIteration``, ``linger`` takes as long as ``LINGER`` says, ``pay`` and ``large`` need
+PostgreSQL."""
 
 TOPICS = ("a", "b", "news")
 MAIL_ACTS = (
@@ -72,6 +75,9 @@ waits for the last one. ``emit`` stores values. Only workers can start children.
 EMITTED = 34
 """Two more than a chunk holds."""
 
+LARGE = 30_000
+"""How many random bytes ``large`` writes when it first runs: a database may refuse them."""
+
 NAP = 0.7
 LINGER = 25.0
 ATTEMPTS = 3
@@ -87,6 +93,7 @@ class State(TypedDict):
     got: Annotated[list[str], append]
     mixed: Annotated[list[str], append]
     wrote: Annotated[list[str], append]
+    bulk: str
 
 
 class MailState(State):
@@ -143,7 +150,7 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
     at = state["at"]
     place, heard, got = f"{state['op']}/{at}", list[str](), list[str]()
     wrote: list[str] = []
-    child = ""
+    child = bulk = ""
     _note_config(state, ctx)
     for number, part in enumerate(state["todo"][at].split("-")):
         if part == "once":
@@ -181,11 +188,14 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
             wrote += act_on_memory(part, place, ctx.memory, STAGE.world)
         elif part in ("take", "spare", "over"):
             _take(part, f"{place}.{number}", ctx)
+        elif part == "large" and STAGE.world.fails(place, 1):
+            bulk = token_hex(LARGE)
         elif part.startswith("fail") and STAGE.world.fails(place, int(part[4:])):
             raise ValueError("on purpose")
         elif part.startswith("stop") and STAGE.world.fails(place, int(part[4:])):
             raise StopIteration
-    return {"at": at + 1, "heard": heard, "got": got, "wrote": wrote}
+    more = {"bulk": bulk} if bulk else {}
+    return {"at": at + 1, "heard": heard, "got": got, "wrote": wrote, **more}
 
 
 def _receive(ctx: Context, *topics: str) -> list[str]:

@@ -34,7 +34,7 @@ from milecastle.ports.limits import Limit
 from milecastle.stores.opening import find_store
 from tests.model import callers
 from tests.model.callers import Input, Plan, perform
-from tests.model.graphs import GRAPHS, STAGE, State, app_of
+from tests.model.graphs import GRAPHS, LARGE, STAGE, State, app_of
 from tests.model.history import Effect, History, reverts
 from tests.model.hooks import note_told, undelivered
 from tests.model.nursery import FileWorld
@@ -54,6 +54,8 @@ SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where files of histories are: in memory if possible."""
 _ABOUT = re.compile(r"thread '([^']+)': (.*)")
 PROBE = ThreadKey("probe", "-")
+LARGEST = "model_largest"
+"""A constraint of the database: it refuses what the act ``large`` writes, and nothing smaller."""
 
 
 class Real(History):
@@ -105,6 +107,8 @@ class Database:
             with closing(find_store(the_cluster().url_of(self._schema))):
                 pass
             self._run(f"CREATE TABLE {self._schema}.model_payments (place text)")
+            check = f"CONSTRAINT {LARGEST} CHECK (octet_length(payload) < {LARGE})"
+            self._run(f"ALTER TABLE {self._schema}.entries ADD {check}")
         elif kind == "shards":
             self._new_map()
 
@@ -262,6 +266,8 @@ class _Course:
         if self.kind == "postgres" and random.random() < 0.6:
             some = self.people.acts if random.random() < 0.5 else ("plain",)
             self.people.acts = (*some, "pay", "pay")
+        if self.kind == "postgres" and random.random() < 0.3:
+            self.people.acts = (*self.people.acts, "large")
         if self.kind == "shards":
             self.people.forget()
         self.people.weights.update(retain=0, limit=0)
@@ -366,6 +372,7 @@ class _Course:
         found = [self._kill, self._drain, self._stop, self._jump]
         if self.kind == "postgres":
             found += [self._lose_answer] * 4 + [self._stop_at_message] * 6 + [self._terminate]
+            found += [self._delay_message] * 3
         if self.kind == "shards":
             found += [self._move] * 4 + [self._terminate]
         return self.random.sample(found, 2) if self.people.hurry else found
@@ -410,6 +417,19 @@ class _Course:
         if reached.wait(2.0):
             self._while_stopped(*stopped)
         over.set()
+
+    def _delay_message(self) -> None:
+        """A message of a worker is late: what its other runs write meanwhile becomes one group."""
+        assert self.database.proxy is not None
+        reached, seconds = Event(), self.random.choice((0.2, 0.5))
+
+        def delay(_: str) -> None:
+            reached.set()
+            time.sleep(seconds)
+
+        self.database.proxy.hold("w", self.random, delay)
+        self._send_inputs()
+        reached.wait(2.0)
 
     def _send_inputs(self) -> None:
         """Some inputs for one thread or two: a message of any kind is soon sent."""
@@ -523,9 +543,14 @@ class _Course:
             self._free.get()
 
     def _read_logs(self) -> None:
-        """What a worker logs about a thread names no other thread."""
+        """What a worker logs about a thread names no other thread, and is about its own values."""
+        large = {call.key.thread for call in self.history.calls if "large" in self._todo(call.op)}
         for path in self.folder.glob("*.log"):
             for name, said in _ABOUT.findall(path.read_text(errors="replace")):
+                if LARGEST in said:
+                    self.processes.happened["refused"] += 1
+                    if name not in large:
+                        self.history.wrong.append(f"{name} was refused another's value")
                 for other in self.history.names - {name}:
                     if f"'{other}'" in said:
                         text = f"an error about {name} names {other}: {said[:90]}"
@@ -656,8 +681,11 @@ class _Course:
         self._futures.append(self.make(callers.simple("retry", key)))
 
     def _is_told(self, info: ThreadInfo) -> bool:
-        if self.deliveries or not self.people.hooks:
-            return not self.deliveries
+        if not self.people.hooks:
+            return True
+        # again: it may have asked after the last look, and its delivery may be under way
+        if undelivered(self._stores[0], self.people.tenants, self._retry):
+            return False
         app = self._app(self.people.graph_of(info.key), self._stores[0])
         return note_told(self.history, app, info)
 

@@ -81,10 +81,13 @@ class Proxy:
         self._listening.close()
 
     def _kind(self, letter: str, random: Random) -> str:
-        """Any message, one of a kind, or most of the time one that writes."""
+        """Any message, one of a kind, or most of the time one that writes, often a commit."""
         with self._lock:
             kinds = dict(self._kinds.get(letter, {}))
         writing = [kind for kind, writes in kinds.items() if writes]
+        commits = [kind for kind in writing if kind.endswith("> COMMIT")]
+        if commits and random.random() < 0.3:
+            return random.choice(commits)
         return random.choice(writing if writing and random.random() < 0.75 else ["", *kinds])
 
     def _arm(self, letter: str, fault: _Fault) -> None:

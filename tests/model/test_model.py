@@ -8,6 +8,7 @@ forms take the seeds of the commit (tests/seeds.py).
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -35,6 +36,7 @@ from milecastle.stores.memory.claims import Claims
 from milecastle.stores.memory.items import MemoryStoreItems, StoredItems
 from milecastle.stores.memory.messages import Messages
 from milecastle.stores.memory.store import MemoryMailbox
+from tests.model import simulated
 from tests.model.__main__ import main
 from tests.model.claiming import claim_history
 from tests.model.processes import Processes
@@ -43,9 +45,9 @@ from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 from tests.seeds import seeds
 from tests.simulation.collecting import collected_rarely
 
-SIMULATED = 200
+SIMULATED = 100
 PARTS = 2
-FILED = 10
+FILED = 5
 CLAIMED = {"memory": 10, "sqlite": 5, "postgres": 2}
 REAL = 1
 PATIENCE = 200
@@ -115,6 +117,25 @@ def test_a_seed_gives_the_same_history_each_time() -> None:
         first, second = run(seed), run(seed)
         assert list(map(str, first.history.calls)) == list(map(str, second.history.calls))
         assert first.history.effects == second.history.effects
+
+
+def test_the_end_of_the_process_breaks_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def terminated(honest: Any, *given: Any, **named: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return honest(*given, **named)
+
+    def noted(seed: int, **named: Any) -> Any:
+        made.append(seed)
+        return run(seed, **named)
+
+    monkeypatch.setattr(simulated, "run", noted)
+    changed(monkeypatch, "once", terminated, Context)  # a node of the first history is interrupted
+    before = signal.getsignal(signal.SIGTERM)
+    assert main("memory", 0, 3) == 1, "a run that was ended did not make what was asked for"
+    assert made == [0]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 # -- bugs planted on purpose -----------------------------------------------------------------

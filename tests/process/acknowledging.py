@@ -27,7 +27,7 @@ KEPT = 15
 KILLS: Final = int(os.environ.get("MILECASTLE_KILLS", "15"))
 """How many writers, or backends of a server, each test kills."""
 
-RACES: Final = int(os.environ.get("MILECASTLE_RACES", "300"))
+RACES: Final = int(os.environ.get("MILECASTLE_RACES", "150"))
 """How often two writers race on each store."""
 
 

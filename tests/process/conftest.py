@@ -1,4 +1,7 @@
-"""What tests get, unless they have their own: a store that processes share, or a map of shards."""
+"""What tests get, unless they have their own: a store that processes share, or a map of shards.
+
+Each commit runs its share of the controls, which begin as many processes as what they control.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ import pytest
 
 from milecastle.stores.sharded import ShardedStore
 from tests.every_store import POSTGRES, Stores
+from tests.seeds import first_seed
 from tests.sharded_cluster import new_map
+
+ONE_CONTROL_IN = 4
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=POSTGRES)])
@@ -33,3 +39,11 @@ def store(path: Path) -> Iterator[ShardedStore]:
     """The store of these databases."""
     with closing(ShardedStore(path)) as store:
         yield store
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave controls to other commits and to ``just proof``."""
+    controls = [item for item in items if item.get_closest_marker("control")]
+    for number, item in enumerate(controls):
+        if number % ONE_CONTROL_IN != first_seed() % ONE_CONTROL_IN:
+            item.add_marker(pytest.mark.slow)

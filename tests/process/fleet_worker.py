@@ -154,12 +154,13 @@ def without_owner() -> None:
     honest = claimer.Claimer.claim
 
     async def claim(self: claimer.Claimer, limit: int) -> int:
-        found = vars(self)
-        store, found["store"] = found["store"], Greedy(found["store"])
+        held: dict[str, Any] = vars(self)
+        context: Any = held["_context"]
+        claims, context.claims = context.claims, Greedy(context.claims)
         try:
             return await honest(self, limit)
         finally:
-            found["store"] = store
+            context.claims = claims
 
     setattr(claimer.Claimer, "claim", claim)  # noqa: B010 - a method is not assigned
 

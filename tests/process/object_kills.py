@@ -159,7 +159,7 @@ class Writer:
 def write(place: Place, number: int, seed: int, hasty: bool) -> None:
     """Append entries with large values and files, and delete threads, until killed."""
     writer = Writer(place, number, seed, hasty)
-    _begun(place, os.getpid()).touch()
+    begun(place, os.getpid()).touch()
     while True:
         with suppress(MilecastleError):  # what was condemned or removed meanwhile is refused
             writer.write()
@@ -199,7 +199,7 @@ def sweep_again(place: Place, how: Sweeping) -> None:
     if how.is_blind:
         setattr(sweeping, "named_files", _no_files)  # noqa: B010 - a function
     store = opened(place)
-    _begun(place, os.getpid()).touch()
+    begun(place, os.getpid()).touch()
     while True:
         with suppress(StoreError):
             sweeping.sweep(store, TENANT, grace=how.grace)
@@ -214,14 +214,14 @@ def started(target: Callable[..., None], *given: object) -> BaseProcess:
     return process
 
 
-def _begun(place: Place, pid: int | None) -> Path:
+def begun(place: Place, pid: int | None) -> Path:
     return place.folder / f"begun {pid}"
 
 
 def wait_for(place: Place, process: BaseProcess) -> None:
     """Return when a process has begun: on a slow machine it would only be killed before that."""
     end = time.monotonic() + 120
-    while not _begun(place, process.pid).exists():
+    while not begun(place, process.pid).exists():
         assert process.is_alive(), "it ended"
         assert time.monotonic() < end, "it did not begin"
         time.sleep(0.01)

@@ -33,6 +33,7 @@ def test_an_answer_at_its_deadline_is_accepted_or_timed_out_and_never_both(
     [({"node": node_with_a_clock}, 3600), ({"answer": answer_without_commit}, 0.1)],
     ids=["node-judges-by-a-clock", "answer-without-a-commit"],
 )
+@pytest.mark.control
 def test_an_accepted_answer_that_the_node_does_not_get_is_caught(
     tmp_path: Path, cheat: dict[str, Any], within: float
 ) -> None:

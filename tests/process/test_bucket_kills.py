@@ -38,6 +38,7 @@ def test_the_rate_holds_and_each_run_takes_once_though_workers_are_killed(
     assert least <= outcome.throughput
 
 
+@pytest.mark.control
 def test_a_window_by_the_clock_is_caught(tmp_path: Path) -> None:
     """It grants a whole period's amount at once, at the edges twice of it."""
     size = Size(runs=30, workers=2, kills=0, rate=20, burst=2, period=2.0)
@@ -45,6 +46,7 @@ def test_a_window_by_the_clock_is_caught(tmp_path: Path) -> None:
     assert outcome.most > size.allowed, outcome
 
 
+@pytest.mark.control
 def test_a_take_without_a_record_is_caught(tmp_path: Path) -> None:
     """A node that runs again after a kill takes again."""
     size = Size(runs=30, workers=2, kills=4, rate=10, burst=4)

@@ -34,6 +34,7 @@ def test_a_killed_caller_leaves_all_of_its_transaction_or_nothing(
 
 @pytest.mark.parametrize("cheat", ["submits outside", "sends outside"])
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=POSTGRES)])
+@pytest.mark.control
 def test_a_write_outside_of_the_transaction_is_caught(
     kind: str, tmp_path: Path, cheat: Cheat
 ) -> None:

@@ -41,6 +41,7 @@ def test_each_acknowledged_call_takes_effect_once_and_streams_are_whole(
 
 
 @pytest.mark.parametrize("scale", [SMALL, SCRIPT], ids=["python", "typescript"])
+@pytest.mark.control
 def test_client_that_makes_a_new_key_for_each_attempt_is_caught(
     tmp_path: Path, scale: Scale
 ) -> None:
@@ -60,6 +61,7 @@ def test_client_that_makes_a_new_key_for_each_attempt_is_caught(
 
 
 @pytest.mark.parametrize("off", [1, -1])
+@pytest.mark.control
 def test_client_that_continues_a_stream_elsewhere_is_caught(tmp_path: Path, off: int) -> None:
     """A stream is read anew each time a run stops. The server refuses a place behind the head."""
     found = run(tmp_path, Scale((0, 1, 1), rounds=2, kills=0), Cheat(off=off))

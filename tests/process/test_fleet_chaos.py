@@ -112,6 +112,7 @@ def _binaries() -> Path:
 
 
 @pytest.mark.parametrize("cheat", ["no-reconciler", "no-wake-up"])
+@pytest.mark.control
 def test_a_fleet_that_cheats_is_caught(tmp_path: Path, cheat: str) -> None:
     """With one worker, which is killed when it has claimed something."""
     url = Stores(tmp_path).url("sqlite")

@@ -36,6 +36,7 @@ def test_every_event_arrives_under_one_id_though_workers_are_killed(
     assert outcome.expected >= size.runs
 
 
+@pytest.mark.control
 def test_a_notice_made_after_the_commit_is_lost(tmp_path: Path) -> None:
     """The control: the same judge finds lost events if the commit does not leave the notice.
 

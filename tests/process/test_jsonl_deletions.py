@@ -29,6 +29,7 @@ def test_nothing_stays_of_a_deletion_that_was_interrupted(tmp_path: Path) -> Non
     assert (found["left"], found["harmed"], found["wrong"]) == (0, 0, 0), found
 
 
+@pytest.mark.control
 def test_a_tombstone_that_comes_first_is_caught(tmp_path: Path) -> None:
     found = interrupt(tmp_path, "cheat")
     assert 0 < found["left"] < found["steps"], found

@@ -35,6 +35,7 @@ def test_no_customer_has_two_runs_at_once_and_none_starves(
     assert outcome.kills == size.kills
 
 
+@pytest.mark.control
 def test_claims_that_count_no_keys_are_found(tmp_path: Path) -> None:
     """The control: the same judge finds customers with two runs at once."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"

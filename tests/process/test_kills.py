@@ -47,5 +47,6 @@ def test_nothing_acknowledged_is_lost_to_a_kill(url: str) -> None:
     assert (found["lost"], found["invented"], found["wrong"]) == (0, 0, 0), found
 
 
+@pytest.mark.control
 def test_a_writer_that_acknowledges_too_early_is_caught(url: str) -> None:
     assert kill(url, 30, "cheat")["lost"] > 0

@@ -46,5 +46,6 @@ def test_killed_writer_loses_nothing_acknowledged(kind: str, tmp_path: Path) -> 
     assert (found["lost"], found["wrong"]) == (0, 0), found
 
 
+@pytest.mark.control
 def test_writer_that_acknowledges_too_early_is_caught(tmp_path: Path) -> None:
     assert kill(f"sqlite:///{tmp_path}/store.db", 3, "cheat")["lost"] > 0

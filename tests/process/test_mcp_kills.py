@@ -34,11 +34,13 @@ def control(how: str, folder: Path) -> Outcome:
     return killing.outcome
 
 
+@pytest.mark.control
 def test_id_that_is_returned_before_the_run_is_committed_is_lost(tmp_path: Path) -> None:
     """Control: the run is submitted behind the answer."""
     assert control("answers-first", tmp_path).lost == 1
 
 
+@pytest.mark.control
 def test_ids_from_a_counter_mix_tasks(tmp_path: Path) -> None:
     """Control: the server that is started again counts from one."""
     assert control("counts-ids", tmp_path).mixed == 1

@@ -26,6 +26,7 @@ def test_versions_count_steps_though_the_process_is_killed(
     assert done > 0
 
 
+@pytest.mark.control
 def test_a_transaction_of_its_own_counts_more(url: str) -> None:
     """The control: a node that writes by itself. Each kill comes behind a write, which stays."""
     done, version, _ = killed(url, "apart", 40, 6, seed=34)

@@ -42,6 +42,7 @@ def test_each_message_is_applied_once_and_in_order_though_workers_are_killed(
 @pytest.mark.parametrize(
     ("cheat", "fault"), [("consumes-nothing", "doubled"), ("consumes-on-receipt", "lost")]
 )
+@pytest.mark.control
 def test_workers_that_consume_at_the_wrong_time_are_caught(
     tmp_path: Path, cheat: str, fault: str
 ) -> None:

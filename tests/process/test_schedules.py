@@ -28,6 +28,7 @@ def test_each_tick_is_fired_once_and_in_order_whatever_is_killed(url: str, tmp_p
     assert outcome.kills
 
 
+@pytest.mark.control
 def test_workers_that_fire_by_their_own_clocks_are_caught(tmp_path: Path) -> None:
     """Each fires every tick, and no fence decides which one may."""
     url = Stores(tmp_path).url("sqlite")
@@ -37,6 +38,7 @@ def test_workers_that_fire_by_their_own_clocks_are_caught(tmp_path: Path) -> Non
     assert outcome.doubled or outcome.disordered  # or two of them have not overlapped
 
 
+@pytest.mark.control
 def test_workers_that_record_what_they_do_not_fire_are_caught(tmp_path: Path) -> None:
     """Every tenth tick counts as fired, and its thread does not exist."""
     url = Stores(tmp_path).url("sqlite")

@@ -39,6 +39,7 @@ def test_readers_of_a_killed_server_get_each_checkpoint_once_postgres(tmp_path: 
 @pytest.mark.parametrize(
     ("how", "missed", "doubled"), [("drops-one", True, False), ("doubles-one", False, True)]
 )
+@pytest.mark.control
 def test_server_that_drops_or_doubles_one_is_caught(
     tmp_path: Path, how: str, missed: bool, doubled: bool
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,27 @@ def thread_in(path: Path, database: str, number: int = 0) -> str:
     shards = read_map(path).shards_of(database)
     names = (f"{database} {each}" for each in range(SHARDS))
     return [name for name in names if ThreadKey("tenant", name).shard in shards][number]
+
+
+def test_a_claim_whose_answer_is_lost_is_unavailable(
+    store: ShardedStore, path: Path, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: it raised an internal error, which ended its worker."""
+    queued(store, thread_in(path, "b"))
+    honest = ShardMember.take
+
+    def cut_off(self: ShardMember, *given: Any) -> list[ThreadInfo]:
+        server.execute(
+            b"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            b"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        return honest(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardMember, "take", cut_off)
+        with pytest.raises(Unavailable, match=r"claimed\(\) says"):
+            store.claim("one", [LANE], limit=1)
+    assert len(store.claim("one", [LANE], limit=1)) == 1
 
 
 def test_a_database_that_is_down_takes_no_other_with_it(

@@ -48,6 +48,7 @@ def test_each_call_of_a_tool_has_one_key_though_its_process_is_killed(
     assert (found.keys, found.changed) == ([10] * runs, 0)
 
 
+@pytest.mark.control
 def test_ids_of_the_model_are_not_keys(tmp_path: Path) -> None:
     """Control: a model gives the same ids in each turn."""
     found = killed(tmp_path, key="given_id", chance=0.0)
@@ -64,6 +65,7 @@ def test_budget_with_a_reserve_is_never_exceeded(tmp_path: Path, runs: int) -> N
     assert [calls * TOKENS for calls in found.model_calls] == [1500] * runs
 
 
+@pytest.mark.control
 def test_budget_without_a_reserve_is_exceeded(tmp_path: Path) -> None:
     """Control: what a killed call used is not known."""
     found = killed(tmp_path, chance=0.35, budget=1500)

@@ -138,7 +138,6 @@ def hangs_at(
                 return known + 1
     finally:
         gc.enable()
-        gc.unfreeze()
     assert not errors, errors
     assert len(reached) > 10
     return None

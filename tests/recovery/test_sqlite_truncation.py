@@ -76,8 +76,19 @@ class Remembering(SqliteStore):
         super().commit(batch)
         self._note()
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
+        dropped = super().prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
         self._note()
         return dropped
 

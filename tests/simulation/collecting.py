@@ -20,5 +20,4 @@ def collected_rarely(seeds: Iterable[int]) -> Iterator[int]:
             if number % _EVERY == 0:
                 gc.collect()
     finally:
-        gc.unfreeze()
         gc.enable()

@@ -3,25 +3,25 @@
 /** A value of a state: whatever JSON can express. */
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
-/** This server, and the address of its description. */
+/** This server, and its description's address. */
 export interface StartDocument {
   milecastle: string;
   openapi: string;
 }
 
-/** The graphs that this server runs. */
+/** The graphs this server runs. */
 export interface GraphsDocument {
   graphs: GraphLine[];
 }
 
-/** A graph that this server runs. */
+/** A graph this server runs. */
 export interface GraphLine {
   graph: string;
   fingerprint: string;
   nodes: string[];
 }
 
-/** ``graph``. ``input`` is the JSON schema of inputs; ``null`` if only the manifest is known. */
+/** ``graph``. ``input`` is the inputs' JSON schema; ``null`` if only the manifest is known. */
 export interface GraphDocument {
   graph: string;
   fingerprint: string;
@@ -31,7 +31,7 @@ export interface GraphDocument {
   input?: Json;
 }
 
-/** ``ls``. ``next`` is the ``after`` of the next page, if there is one. */
+/** ``ls``. ``next`` is the next page's ``after``, if there is one. */
 export interface LsDocument {
   tenant: string;
   threads: ThreadLine[];
@@ -39,12 +39,11 @@ export interface LsDocument {
 }
 
 /**
- * A thread, derived from the head of its log; ``run_id`` and the times are of the head's run.
+ * A thread, derived from its log's head; ``run_id`` and the times are the head's run's.
  *
  * ``wake_at`` is when it may resume, if it sleeps; ``questions`` is how many are open. ``status``
  * is ``lost`` if it is recorded as running but not known to be running; ``reason`` says why.
- * ``kind`` is ``files`` for file runs: then all fields are those of the newest run. ``tags`` are
- * those of the thread.
+ * ``kind`` is ``files`` for file runs: then all fields are the newest run's.
  */
 export interface ThreadLine {
   thread: string;
@@ -61,11 +60,11 @@ export interface ThreadLine {
 }
 
 /**
- * ``show``. ``undecoded`` says what of the state needs the graph's code, channel by channel.
+ * ``show``. ``undecoded`` maps channels that need the graph's code to the reasons.
  *
- * ``tasks`` has the nodes of a step with several tasks, if it is the one that runs next.
- * ``status`` is ``lost`` if it is recorded as running but not known to be running; ``reason`` says
- * why. ``tags`` are those that the thread has now.
+ * ``tasks`` has the next step's nodes, if it has several tasks. ``status`` is ``lost`` if the
+ * thread is recorded as running but not known to be running; ``reason`` says why. ``tags`` are the
+ * thread's now.
  */
 export interface ShowDocument {
   tenant: string;
@@ -96,7 +95,7 @@ export interface CheckpointLine {
   note: string;
 }
 
-/** The record of a run. */
+/** A run record. */
 export interface RunLine {
   thread: string;
   run_id: string;
@@ -112,7 +111,7 @@ export interface RunLine {
   failure: FailureLine | null;
 }
 
-/** Why a run did not end well. */
+/** Why a run failed or was cancelled. */
 export interface FailureLine {
   failure_class: string;
   resumable: boolean;
@@ -126,7 +125,7 @@ export interface FailureLine {
   tasks?: TaskFailureLine[];
 }
 
-/** Why one of several tasks of a step failed. */
+/** Failure of one task in a step with several. */
 export interface TaskFailureLine {
   task: string;
   node: string;
@@ -152,7 +151,7 @@ export interface QuestionLine {
   digest?: string | null;
 }
 
-/** Tasks of a node in the next step, and how many have ended. */
+/** A node's tasks in the next step, and how many have ended. */
 export interface TaskLine {
   node: string;
   done: number;
@@ -166,7 +165,7 @@ export interface DeleteDocument {
   deleted: boolean;
 }
 
-/** ``history``, newest first. ``next`` is the ``before`` of the next page, if there is one. */
+/** ``history``, newest first. ``next`` is the next page's ``before``, if there is one. */
 export interface HistoryDocument {
   tenant: string;
   thread: string;
@@ -199,8 +198,8 @@ export interface ChangeLine {
 /**
  * ``runs``. With ``--retry-all`` and the like it lists none, but how many it changed.
  *
- * ``skipped`` are those that others changed meanwhile, or that refused. ``next`` is where the next
- * page begins, where runs are listed in pages.
+ * ``skipped`` are those changed by others in between, or refused. ``next`` is where the next page
+ * begins, if the runs are listed in pages.
  */
 export interface RunsDocument {
   tenant: string;
@@ -213,8 +212,8 @@ export interface RunsDocument {
 /**
  * ``run``, ``resume``, ``answer``: how the run stopped.
  *
- * ``reused`` is true if nothing was run: the result is that of a run that had completed.
- * ``failure`` says why a run failed or was cancelled.
+ * ``reused`` is true if nothing was run: the result is a completed run's. ``failure`` says why a
+ * run failed or was cancelled.
  */
 export interface RunDocument {
   tenant: string | null;
@@ -235,7 +234,7 @@ export interface RunDocument {
 /**
  * ``submit`` and ``retry``. ``reused``: nothing was started, because this run was found.
  *
- * ``seq`` is the checkpoint that handed the run over, if one was written.
+ * ``seq`` is the checkpoint that queued the run, if one was written.
  */
 export interface SubmitDocument {
   tenant: string;
@@ -249,9 +248,9 @@ export interface SubmitDocument {
 /**
  * A run. ``graph`` is needed if the server has several and the thread is new.
  *
- * ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A new run adds
- * ``tags`` to its thread. ``keys``, one name and its value, is its key for limits by key.
- * ``config`` is of the type the graph declares.
+ * ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A new run adds ``tags`` to
+ * its thread. ``keys``, one name and its value, is its key for limits by key. ``config`` has the
+ * type the graph declares.
  */
 export interface RunRequest {
   input: { [name: string]: Json };
@@ -269,7 +268,7 @@ export interface RunRequest {
 /**
  * Policy for a thread that is busy, or exists, and for a run started before.
  *
- * Without ``retry`` a run of this input or key is found as it is, although it failed.
+ * Without ``retry`` a failed run with this input or key is returned as it is.
  */
 export interface RunOptions {
   if_busy?: "cancel" | "queue" | "reject";
@@ -278,12 +277,12 @@ export interface RunOptions {
 }
 
 /**
- * Answers by the ids of their questions, or ``answer`` to the only one that is open.
+ * Answers by their questions' ids, or ``answer`` to the only open question.
  *
  * ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
  * ``config`` replaces the run's. The caller's name is stored with them, and ``reason`` and
- * ``on_behalf_of``, a second name, as the caller says. With ``shown``, the ``digest`` of the
- * question, an answer is refused if the question has changed since it was shown.
+ * ``on_behalf_of``, a second name, as the caller says. With ``shown``, the question's ``digest``,
+ * an answer is refused if the question has changed since it was shown.
  */
 export interface AnswersRequest {
   answers?: { [name: string]: Json };
@@ -296,9 +295,9 @@ export interface AnswersRequest {
 }
 
 /**
- * ``audit``: the answers of a thread, oldest first.
+ * ``audit``: a thread's answers, oldest first.
  *
- * ``next`` is the ``after`` of the next page, if there is one.
+ * ``next`` is the next page's ``after``, if there is one.
  */
 export interface AuditDocument {
   tenant: string;
@@ -308,10 +307,10 @@ export interface AuditDocument {
 }
 
 /**
- * An answer, or the end of a question at its deadline (``timed_out``).
+ * An answer, or a question's end at its deadline (``timed_out``).
  *
- * ``by`` and ``reason`` are of the person who answered, if given: ``how`` is ``authenticated`` if
- * a server's token says so, else ``asserted``. ``on_behalf_of`` is always asserted.
+ * ``by`` and ``reason`` come from the person who answered, if given: ``how`` is ``authenticated``
+ * if a server's token says so, else ``asserted``. ``on_behalf_of`` is always asserted.
  */
 export interface AnswerLine {
   question: string;
@@ -356,9 +355,9 @@ export interface MessageRequest {
 }
 
 /**
- * ``mailbox``: the unread messages of a thread, oldest first.
+ * ``mailbox``: a thread's unread messages, oldest first.
  *
- * ``next`` is the ``after`` of the next page, if there is one.
+ * ``next`` is the next page's ``after``, if there is one.
  */
 export interface MailboxDocument {
   tenant: string;
@@ -403,7 +402,7 @@ export interface ForkRequest {
   as_thread?: string | null;
 }
 
-/** ``tag``: the tags that a thread has now. */
+/** ``tag``: the thread's tags afterwards. */
 export interface TagDocument {
   tenant: string;
   thread: string;
@@ -422,7 +421,7 @@ export interface UpdateRequest {
   at?: number | string | null;
 }
 
-/** Open questions. ``next`` is the ``after`` of the next page, if there is one. */
+/** Open questions. ``next`` is the next page's ``after``, if there is one. */
 export interface InboxDocument {
   tenant: string;
   threads: InboxLine[];
@@ -445,10 +444,10 @@ export interface InboxLine {
 }
 
 /**
- * A change of many runs or threads: how many were found at its beginning, and what it has done.
+ * A change to many runs or threads: how many were found, and its progress.
  *
- * ``status`` is that of the run that does it. ``skipped`` are those that others changed meanwhile,
- * or that refused.
+ * ``status`` is the status of the job's run. ``skipped`` are those changed by others in between,
+ * or refused.
  */
 export interface JobDocument {
   job: string;
@@ -459,7 +458,7 @@ export interface JobDocument {
   skipped: number;
 }
 
-/** Which runs: the current ones of threads of a graph with a status, at most ``limit``. */
+/** Which runs: current ones with a status, for a graph's threads, at most ``limit``. */
 export interface BulkRequest {
   status: "cancelled" | "completed" | "failed" | "interrupted" | "queued" | "running" | "sleeping";
   graph?: string | null;
@@ -481,7 +480,7 @@ export interface StateEvent {
 /**
  * ``event: emit``: a node emitted a value. It is replayed if it has an ``offset``.
  *
- * ``begins`` says it is the first one of an attempt: a retried task begins again.
+ * ``begins`` marks an attempt's first value: a retried task begins again.
  */
 export interface EmittedEvent {
   run_id: string;
@@ -495,7 +494,7 @@ export interface EmittedEvent {
   begins?: boolean;
 }
 
-/** ``event: missed``: so many emitted values were lost on the way. */
+/** ``event: missed``: the number of emitted values lost on the way. */
 export interface MissedEvent {
   run_id: string;
   count: number;

@@ -1,6 +1,6 @@
 """Agents: a model and tools as an ordinary graph, with approvals, budgets and subagents.
 
-Imported only when used. A model is any function of the messages.
+Imported only when used. A model is any function that takes the messages.
 """
 
 from milecastle.agents.budget import Budget, Grant

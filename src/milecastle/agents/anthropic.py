@@ -1,4 +1,4 @@
-"""Models of Anthropic. Needs the extra ``anthropic``."""
+"""Anthropic's models. Needs the extra ``anthropic``."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A call of the model is made only if usage plus ``reserve`` is within the limit.
+- The model is called only if usage plus ``reserve`` is within the limit.
 - With ``reserve`` every call's begin is recorded before it is made. A call that began and has no
   end counts as ``reserve``: it was lost by a crash, and may have been billed.
 """
@@ -20,11 +20,11 @@ COUNTS = ("input", "output", "lost")
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a thread may use, in tokens or US dollars.
+    """The most a thread may use, in tokens or US dollars.
 
-    ``reserve`` and ``reserve_usd`` are the most that one call can use: set the model's limit of
-    output tokens with them. The budget then holds even if the process is killed. ``then="ask"``
-    asks for more, with a ``Grant`` as the answer, instead of stopping.
+    ``reserve`` and ``reserve_usd`` are the most one call can use: set the model's output token
+    limit with them. The budget then holds even if the process is killed. ``then="ask"`` asks for
+    more, with a ``Grant`` as the answer, instead of stopping.
     """
 
     tokens: int | None = None
@@ -42,7 +42,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The rest of a budget, and the part a call must be able to use."""
+    """A budget's rest, and the part a call must be able to use."""
 
     tokens: float | None
     usd: float | None
@@ -51,22 +51,18 @@ class Allowance(msgspec.Struct, frozen=True):
 
     @property
     def is_reserved(self) -> bool:
-        """True if the begin of every call is recorded."""
         return bool(self.reserve or self.reserve_usd)
 
     @property
     def suffices(self) -> bool:
-        """True if one more call may be made."""
         tokens = self.tokens is None or self.tokens >= (self.reserve or 1)
         return tokens and (self.usd is None or (self.usd > 0 and self.usd >= self.reserve_usd))
 
     def lost(self, calls: int) -> dict[str, Any]:
-        """Tokens that lost calls count as."""
         found = {"lost": self.reserve * calls, "usd": self.reserve_usd * calls}
         return {name: count for name, count in found.items() if count}
 
     def less(self, calls: int) -> Allowance:
-        """The rest after so many lost calls."""
         return self._changed(-self.reserve * calls, -self.reserve_usd * calls)
 
     def plus(self, grant: Grant) -> Allowance:
@@ -80,7 +76,7 @@ class Allowance(msgspec.Struct, frozen=True):
         )
 
     def part(self, parts: int) -> dict[str, Any]:
-        """One of so many equal parts, as data for a subagent."""
+        """Divide it into equal parts; return one as data for a subagent."""
         tokens = None if self.tokens is None else int(max(0, self.tokens)) // parts
         usd = None if self.usd is None else max(0.0, self.usd) / parts
         return {
@@ -94,7 +90,7 @@ class Allowance(msgspec.Struct, frozen=True):
 def allowance(budget: Budget | None, state: Mapping[str, Any]) -> Allowance:
     """A thread's remaining allowance: the smaller of its budget and its share, plus grants.
 
-    A subagent's share is a part of what its parent may still use.
+    A subagent's share is a part of its parent's rest.
     """
     budget, given = budget or Budget(), dict[str, Any]()
     share: dict[str, Any] = state.get("share") or given

@@ -21,7 +21,7 @@ __all__ = ["chat"]
 
 
 def chat(model: BaseChatModel, **options: Any) -> Callable[..., Any]:
-    """Make a model for ``agent`` of a LangChain chat model; ``options`` go with each request."""
+    """Make a model for ``agent`` from LangChain's chat model; ``options`` go with each request."""
 
     def reply(
         messages: Sequence[ChatMessage], tools: Sequence[Spec], emit: Callable[[str], object]

@@ -1,13 +1,13 @@
-"""``agent``: a model and tools as a graph of two nodes.
+"""``agent``: a model and tools as a graph with two nodes.
 
 Rules:
 
-- ``call_model`` makes one call of the model; ``run_tool`` runs one call of a tool, as a task of its
-  own. So a crash repeats only what had not ended, with the same idempotency key. A tool with a
-  retry policy or a timeout has a node of its own, with that policy.
-- What a person sends waits in ``steering`` until the results are there: only ``call_model`` writes
-  it into the conversation, with the reply, in one commit.
-- All that edges decide is a function of the state.
+- ``call_model`` calls the model once; ``run_tool`` runs one tool call, as a separate task. So a
+  crash repeats only unfinished calls, with the same idempotency key. A tool with a retry policy or
+  a timeout has its own node, with that policy.
+- A person's messages wait in ``steering`` until the results are there: only ``call_model`` writes
+  them into the conversation, with the reply, in one commit.
+- Edges decide by the state alone.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def agent(
     price: Callable[[ChatMessage], float] | None = None,
     keep_deltas: bool = False,
 ) -> StateGraph[AgentState]:
-    """Make a graph of a model and tools; compile it with a store, as any other.
+    """Make a graph from a model and tools; compile it with a store, as any other.
 
     ``approve`` names the tools whose calls a person must approve, or is a function of the call.
-    ``max_turns`` limits calls of the model for one message of a person. With ``output``, a type,
-    the state's ``output`` is a value of it as plain data. ``handoffs`` are other roles that may
-    continue the conversation. ``price`` is a reply's price in dollars, by default that of
-    ``genai-prices``. ``keep_deltas`` stores what the model emits until its reply is committed.
+    ``max_turns`` limits model calls for one message from a person. With ``output``, a type, the
+    state's ``output`` is such a value as plain data. ``handoffs`` are other roles that may continue
+    the conversation. ``price`` is a reply's price in dollars, by default from ``genai-prices``.
+    ``keep_deltas`` stores values the model emits until its reply is committed.
     """
     if price is None and budget is not None and budget.usd is not None:
         if not has_prices():
@@ -130,8 +130,6 @@ def _take(state: AgentState) -> dict[str, Any]:
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """A role's tools by name, and what of its model can be known before it is called."""
-
     role: Role
     tools: dict[str, Tool]
     specs: list[dict[str, Any]]
@@ -412,7 +410,7 @@ class AgentLoop:
 
 
 def tell_failures(state: AgentState, ctx: Context) -> dict[str, Any]:
-    """Give the model the errors of calls that failed in their last attempt."""
+    """Give the model the errors from calls that failed in their last attempt."""
     calls, _ = _last_turn(state)
     told: list[ChatMessage] = []
     for task, (kind, message) in ctx.failures.items():
@@ -423,7 +421,6 @@ def tell_failures(state: AgentState, ctx: Context) -> dict[str, Any]:
 
 
 def _last_turn(state: AgentState) -> tuple[Sequence[ChatMessage], set[Any]]:
-    """The calls of the last reply, and the ids of those with a result."""
     ended = set[Any]()
     for message in reversed(state["messages"]):
         if message["role"] == "assistant":
@@ -490,7 +487,6 @@ async def _called(function: Callable[..., Any], on_loop: bool, *args: Any, **nam
 
 
 def _finished(steps: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
     try:
         steps.send(None)
     except StopIteration as ended:

@@ -1,11 +1,11 @@
-"""Tools of MCP servers, for agents. Needs the extra ``mcp``.
+"""MCP servers' tools, for agents. Needs the extra ``mcp``.
 
 Rules:
 
-- The id of a remote task is recorded: whatever crashes, the same task is asked for again.
-- Between two polls of a remote task the run sleeps, and needs no process.
-- A call that was perhaps made is made again only if the server's hints say that this is harmless,
-  or if a person agrees.
+- A remote task's id is recorded: whatever crashes, the same task is asked for again.
+- Between two polls for a remote task the run sleeps, and needs no process.
+- A call that may have been made is repeated only if the server's hints say this is harmless, or if
+  a person agrees.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def mcp_tools(
     *,
     approve: bool | Callable[[dict[str, Any]], object] | None = None,
 ) -> list[Tool]:
-    """List a server's tools, as tools of an agent.
+    """List a server's tools, for an agent.
 
-    ``server`` is a URL, a command with its arguments, or what the SDK's client takes. By default
-    every call that the server does not mark as read-only needs approval.
+    ``server`` is a URL, a command with its arguments, or an argument for the SDK's client. By
+    default every call the server does not mark as read-only needs approval.
     """
     place: Any = server
     if not isinstance(server, str) and isinstance(server, Sequence):
@@ -87,11 +87,11 @@ def _tool(
 
 
 class RemoteFailure(Exception):
-    """A tool of a server returned an error; the model sees its text."""
+    """A server's tool returned an error; the model sees its text."""
 
 
 class RemoteCall:
-    """One call of a server's tool, in a node that may run many times."""
+    """One call to a server's tool, in a node that may run many times."""
 
     def __init__(self, place: Any, name: str, ctx: Context) -> None:
         self._place = place
@@ -122,7 +122,7 @@ class RemoteCall:
         return text
 
     async def _made(self, args: Mapping[str, Any], is_harmless: bool) -> dict[str, Any]:
-        """Make the call; ask before one that was perhaps made is made again."""
+        """Make the call; ask before repeating one that may have been made."""
         number = 0
         while True:
             fresh, made = list[bool](), dict[str, Any]()
@@ -169,8 +169,6 @@ class RemoteCall:
 
 
 class _Form:
-    """The type of an answer by its JSON schema alone."""
-
     __name__ = "form"
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

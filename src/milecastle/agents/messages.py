@@ -1,8 +1,8 @@
 """The conversation: an agent's state, and the form in which providers accept it.
 
 A message is a dict with ``role`` (``user``, ``assistant``, ``tool`` or ``system``), ``content`` and
-``id``. An assistant's message may have ``tool_calls``, each with ``id``, ``name`` and ``args``; the
-result of a call has its ``tool_call_id``.
+``id``. An assistant's message may have ``tool_calls``, each with ``id``, ``name`` and ``args``; a
+call's result has its ``tool_call_id``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ ChatMessage = dict[str, Any]
 
 
 def queued(old: list[Any], update: Any) -> list[Any]:
-    """Add a list's items at the end, or remove as many items from the front as a number says."""
+    """Add a list's items at the end; a number removes that many items from the front."""
     return old[update:] if isinstance(update, int) else [*old, *update]
 
 
 def summed(old: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    """Add numbers by key."""
     return {key: old.get(key, 0) + update.get(key, 0) for key in {**old, **update}}
 
 
 def newest(old: Any, update: Any) -> Any:
-    """Of several calls in one turn, let the last one decide."""
     return update
 
 
@@ -53,7 +51,6 @@ class AgentState(TypedDict):
 
 
 def calls_of(message: Mapping[str, Any]) -> Sequence[ChatMessage]:
-    """The tool calls of an assistant's message; none in any other."""
     if message["role"] != "assistant":
         return ()
     return cast("Sequence[ChatMessage]", message.get("tool_calls") or ())
@@ -86,13 +83,11 @@ _NO_RESULT = "no result: the turn was stopped before this call ended"
 
 
 def result(call: Mapping[str, Any], content: str, *, is_error: bool = False) -> ChatMessage:
-    """The message with a call's result."""
     made = {"role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": content}
     return {**made, "id": f"r{call['id']}", **({"is_error": True} if is_error else {})}
 
 
 def from_person(said: Any, id: str) -> ChatMessage:
-    """A message of a person who steers the agent: text, or a message without a role."""
     if not isinstance(said, Mapping):
         return {"role": "user", "content": said, "id": id}
     given = cast("Mapping[str, Any]", said)

@@ -1,4 +1,4 @@
-"""Calling models: functions of the messages, sync or async.
+"""Calling models: functions, sync or async, that take the messages.
 
 A model is called with the messages, and with ``tools``, ``emit`` and ``output`` if it has these
 parameters. It returns text, or a dict with ``content``, ``tool_calls`` (each with ``name``,
@@ -20,13 +20,11 @@ _OPTIONAL = ("tools", "emit", "output")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """True if calling it returns an awaitable."""
     called: Any = type(function).__call__  # an object that is called has it
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def accepted(model: Callable[..., Any]) -> frozenset[str]:
-    """The optional parameters that a model has."""
     parameters = inspect.signature(model).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return frozenset(_OPTIONAL)
@@ -34,7 +32,7 @@ def accepted(model: Callable[..., Any]) -> frozenset[str]:
 
 
 def read_calls(given: Sequence[Mapping[str, Any]], key: str) -> list[ChatMessage]:
-    """A reply's calls, each with an id of its own: models repeat ids, and omit them."""
+    """A reply's calls, each with a unique id: models repeat ids, and omit them."""
     made: list[ChatMessage] = []
     for number, one in enumerate(given):
         call: ChatMessage = {"id": f"{key[:12]}-{number}", "name": str(one["name"])}
@@ -54,7 +52,7 @@ def read_calls(given: Sequence[Mapping[str, Any]], key: str) -> list[ChatMessage
 
 
 def retry_after(error: Exception) -> float:
-    """The seconds that a provider asks to wait for, in the error or its response; 0 if none."""
+    """The seconds a provider asks to wait, in the error or its response; 0 if it does not."""
     found: Any = getattr(error, "retry_after", None)
     if found is None:
         headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}

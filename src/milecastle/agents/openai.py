@@ -1,4 +1,4 @@
-"""Models of OpenAI, and of services with its chat completions. Needs the extra ``openai``."""
+"""OpenAI's models, and services with its chat completions. Needs the extra ``openai``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ class _Reply:
         self._usage: dict[str, int] = {}
 
     def add(self, chunk: Any) -> str:
-        """Add a chunk; return its text."""
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         text = ""

@@ -1,4 +1,4 @@
-"""Prices of replies, by the package ``genai-prices`` if it is installed."""
+"""Replies' prices, by the package ``genai-prices`` if it is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from milecastle.agents.messages import ChatMessage
 
 
 def has_prices() -> bool:
-    """True if prices can be looked up."""
     from importlib.util import find_spec
 
     return find_spec("genai_prices") is not None

@@ -32,7 +32,7 @@ __all__ = ["chat"]
 
 
 def chat(model: Model | str, **settings: Any) -> Callable[..., Any]:
-    """Make an async model for ``agent`` of a Pydantic AI model, or of its name."""
+    """Make an async model for ``agent`` from a Pydantic AI model, or from its name."""
 
     async def reply(
         messages: Sequence[ChatMessage],

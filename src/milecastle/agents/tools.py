@@ -1,4 +1,4 @@
-"""Tools: typed functions that a model may call. Arguments are validated before each call."""
+"""Tools: typed functions a model may call. Arguments are validated before each call."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Handoff(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function with the schema of its arguments.
+    """A function with its arguments' schema.
 
     ``read`` validates arguments, or raises ``ValueError``. ``approve`` is ``True``, or a function
     of the arguments: the call then waits for a person's ``ToolDecision``. ``retry`` and ``timeout``
-    are the policy of its calls.
+    are its calls' policy.
     """
 
     name: str
@@ -71,11 +71,11 @@ def tool(
     retry: Retry | int | None = None,
     timeout: Timeout | float | None = None,
 ) -> Tool:
-    """Make a tool of a typed function, sync or async; its docstring tells the model what it does.
+    """Make a tool from a typed function, sync or async; its docstring describes it to the model.
 
     A parameter ``ctx`` gets the node's context. A parameter ``call`` gets the call: its ``key`` is
     the same in every attempt, so pass it to services that support idempotency keys. ``retry`` and
-    ``timeout`` are those of a node; the model is told of a call that failed in its last attempt.
+    ``timeout`` are as for a node; the model is told if a call failed in its last attempt.
     """
     called = name or function.__name__
     hints = get_type_hints(function, include_extras=True)
@@ -172,12 +172,11 @@ class Approval:
 
 
 def as_plain(value: Any) -> Any:
-    """A tool's value as plain data."""
     return msgspec.to_builtins(value, enc_hook=_plain)
 
 
 def as_text(value: Any) -> str:
-    """A tool's result as the model sees it: text as it is, other values as JSON."""
+    """A tool's result for the model: text as it is, other values as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(as_plain(value)).decode()
 
 

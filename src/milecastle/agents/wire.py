@@ -1,4 +1,4 @@
-"""Messages and tools in the forms of providers. Pure functions of closed conversations."""
+"""Messages and tools in the providers' forms: pure functions of closed conversations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ Spec = Mapping[str, Any]
 
 
 def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Messages as OpenAI's chat completions take them."""
     made: list[ChatMessage] = []
     for message in closed(messages):
         role, content = message["role"], message["content"]
@@ -118,6 +117,5 @@ def _texts(content: Any) -> list[dict[str, Any]]:
 
 
 def from_provider(message: ChatMessage, name: str) -> Any:
-    """This provider's own part of a message; ``None`` for other providers."""
     kept: Mapping[str, Any] = message.get("provider") or {}
     return kept.get("message") if kept.get("name") == name else None

@@ -1,8 +1,8 @@
 """The app: a compiled graph with a store, ready to be called, sync or async.
 
 Each method here is a promise to users and one line naming the part that does the work: ``runner``
-for runs, ``runtime/reading`` and ``runtime/threads`` for threads, ``upkeep`` and ``portable`` for
-the rest. The async versions do the same through the asynchronous driver.
+and ``runs`` for runs, ``threads`` for threads, ``upkeep`` and ``portable`` for the rest. The async
+versions do the same through the asynchronous driver.
 """
 
 from __future__ import annotations
@@ -78,8 +78,6 @@ AnyApp = TypeVar("AnyApp", bound="App[Any]")
 def _async_version(
     method: Callable[Concatenate[AnyApp, P], T],
 ) -> Callable[Concatenate[AnyApp, P], Coroutine[Any, Any, T]]:
-    """The same method for an event loop: what may wait for a store is done on another thread."""
-
     @wraps(method)
     async def called(self: AnyApp, /, *args: P.args, **kwargs: P.kwargs) -> T:
         found: T = await self.runner.off_loop(partial(getattr(self, name), *args, **kwargs))
@@ -145,17 +143,17 @@ class App(Generic[S]):
 
     @property
     def workspace(self) -> Workspace | None:
-        """The folder of file runs and caches, or ``None``."""
+        """The folder for file runs and caches, or ``None``."""
         return self._runner.settings.workspace
 
     @property
     def files(self) -> StoredFiles:
-        """Files of the app's tenant in object storage: ``store(path)`` and ``open(file)``."""
+        """The app tenant's files in object storage: ``store(path)`` and ``open(file)``."""
         return self._runner.stored_files()
 
     @property
     def memory(self) -> AppMemory:
-        """Long-term memory of the app's tenant, outside of runs: ``app.memory.get(...)``."""
+        """The app tenant's long-term memory, outside runs: ``app.memory.get(...)``."""
         return self._runner.memory_of(self.tenant)
 
     @explains_keywords
@@ -176,7 +174,7 @@ class App(Generic[S]):
     ) -> Result[S]:
         """Run to the end or an interrupt; a failure is raised.
 
-        Calling again is safe. If the input is that of the thread's newest run: an unfinished run
+        Calling again is safe. If the thread's newest run has this input: an unfinished run
         resumes from its last committed step, and a completed run's result is returned without
         running anything (``result.reused``); ``again=True`` then starts a new run on top. ``key``
         is an idempotency key, compared instead of the input. While a live process drives the
@@ -290,19 +288,19 @@ class App(Generic[S]):
         ``key``, finds the run it started (``handle.reused``), and retries it if it failed or was
         cancelled, unless ``retry`` is false. ``delay`` is how many seconds workers
         wait before they start it; of one tenant's runs and graph that are due, they start those
-        with the higher ``priority`` first (from -100 to 100). A thread with an unfinished run of
+        with the higher ``priority`` first (from -100 to 100). A thread with an unfinished run on
         another input is busy, and refused. With ``if_busy="queue"`` the input waits its turn
         instead: the end of one run starts the next, on its state, whatever its ``delay`` and
         ``priority``. With ``if_busy="cancel"`` the unfinished run is closed and this one starts
         from the state before its input. With ``if_absent`` nothing is started on an existing
-        thread, whatever its input or ending. ``instead_of`` is the id of a run that has not ended,
+        thread, whatever its input or ending. ``instead_of`` is the id of an unfinished run,
         as seen by the caller: only that run is closed, and only if it is not in progress (with
         ``if_busy="cancel"``, also then); ``Conflict`` if the thread has another run by now. A
         started run adds ``tags`` to its thread. ``keys`` is the run's key for limits by key:
-        ``keys={"customer": "c7"}``, one name and its value. Without it, a new run has the key of
-        the thread's last. ``config``, of the type the graph declares, is
-        stored and compared with the input; without one, a new run has the config of the thread's
-        last. ``connection`` is one of the caller to the store's database, a psycopg or a sqlite3
+        ``keys={"customer": "c7"}``, one name and its value. Without it, a new run has the
+        thread's last key. ``config``, of the type the graph declares, is
+        stored and compared with the input; without one, a new run has the thread's last
+        config. ``connection`` is the caller's own to the store's database, a psycopg or a sqlite3
         connection: the run is submitted in its transaction, and is there if that commits.
         """
         call = submitted(
@@ -312,16 +310,16 @@ class App(Generic[S]):
             return self._runner.submit_within(connection, call, delay, priority)
         return self._runner.submit(call, delay, priority)
 
-    def prepare(self, thread: Thread) -> None:
+    def create_key(self, thread: Thread) -> None:
         """Give a new thread its encryption key, for a ``submit`` with ``connection`` later.
 
         Call it before that transaction begins. Without encryption, nothing is done.
         """
-        self._runner.prepare(thread)
+        self._runner.create_key(thread)
 
-    aprepare = _async_version(prepare)
+    acreate_key = _async_version(create_key)
 
-    def ring(self) -> None:
+    def notify_workers(self) -> None:
         """Notify workers that runs may be due: after a transaction that submitted some.
 
         Without it they find the runs when they look by themselves, within a second.
@@ -330,7 +328,7 @@ class App(Generic[S]):
         if store is not None and store.ring is not None:
             store.ring()
 
-    aring = _async_version(ring)
+    anotify_workers = _async_version(notify_workers)
 
     @explains_keywords
     async def asubmit(
@@ -378,7 +376,7 @@ class App(Generic[S]):
         """``submit`` for many threads, each with its input: many are committed together.
 
         A refused input keeps no other from being submitted. The first error is raised at
-        the end, and submitting all of them again is safe.
+        the end, and submitting them all again is safe.
         """
         common = submitted(None, None, None, again, if_busy, False, None, tags, config, keys=keys)
         return self._runner.submit_all(_for_each(inputs, common), delay, priority)
@@ -511,7 +509,7 @@ class App(Generic[S]):
     def emitted(
         self, thread: Thread, *, after: Emitted | tuple[int, int] | None = None
     ) -> list[Emitted]:
-        """Values that nodes of the current step have emitted with ``keep``, in order.
+        """Values emitted with ``keep`` by the current step's nodes, in order.
 
         ``after`` is the last one seen, or its attempt and offset if that was in the same step.
         They end with the step, whose result is then in the state. In a subgraph, ``thread`` is
@@ -555,7 +553,7 @@ class App(Generic[S]):
     ) -> Iterator[Event[S]]:
         """Run like ``invoke`` and yield events: each node's update, each state, or everything.
 
-        ``stream(None, thread, answer=...)`` is ``resume``, as events. Events of subgraphs are
+        ``stream(None, thread, answer=...)`` is ``resume``, as events. Subgraphs' events are
         omitted unless ``subgraphs`` is set. Stop reading whenever you like: the run ends cleanly at
         its last commit.
         """
@@ -662,7 +660,7 @@ class App(Generic[S]):
     ) -> Iterator[CheckpointMetadata]:
         """The thread's checkpoints, newest first. No state is decoded.
 
-        With ``subgraphs`` those of its subgraphs are among them, by time.
+        With ``subgraphs`` its subgraphs' are among them, by time.
         """
         return history(*self._runner.stored(thread), limit, subgraphs=subgraphs)
 
@@ -677,7 +675,7 @@ class App(Generic[S]):
     def answers(self, thread: Thread) -> list[AnswerRecord]:
         """The thread's answers and timeouts, oldest first: what, when, and who gave them.
 
-        Those of pruned checkpoints are not among them.
+        Pruned checkpoints' answers are not among them.
         """
         return list(answers_of(*self._runner.stored(thread)))
 
@@ -705,20 +703,20 @@ class App(Generic[S]):
     def migrate(
         self, from_fingerprint: str, function: Migrate, *, types: Iterable[type] = ()
     ) -> None:
-        """Migrate threads of an older graph when they are next resumed.
+        """Migrate an older graph's threads when they are next resumed.
 
-        ``function`` receives the state as a dict and the names of the nodes to run next, as the old
-        graph left them, and returns both for this graph. ``types`` are types of the old state that
+        ``function`` receives the state as a dict and the names to run next, as the old
+        graph left them, and returns both for this graph. ``types`` are the old state's types that
         this one no longer has. The history records the migration. The fingerprint may be that of a
         subgraph: its threads are migrated with their parent's.
         """
         self._runner.settings.migrations[from_fingerprint] = Migration(function, tuple(types))
 
-    def fit(self, thread: Thread) -> Compatibility:
-        """Compatibility of a thread with this graph: reasons against resuming it, or the changes.
+    def compatibility(self, thread: Thread) -> Compatibility:
+        """A thread's compatibility with this graph: reasons against resuming it, or the changes.
 
         Subgraphs it is in the middle of and registered migrations are taken into account; an
-        unfinished flow is replayed. Nothing is changed, and no state of a graph is decoded.
+        unfinished flow is replayed. Nothing is changed, and no graph's state is decoded.
         """
         threads, key = self._runner.stored(thread)
         head = threads.store.head(key)
@@ -731,7 +729,7 @@ class App(Generic[S]):
                 return msgspec.structs.replace(found, reasons=(replayed.detail,))
         return found
 
-    afit = _async_version(fit)
+    acompatibility = _async_version(compatibility)
 
     def replay(self, thread: Thread, *, nodes: Collection[str] = ()) -> Replay:
         """Compare a thread's record with this code, without writing and without calling steps.
@@ -748,7 +746,7 @@ class App(Generic[S]):
     def update_state(
         self, thread: Thread, update: Mapping[str, Any], at: At = None
     ) -> CheckpointMetadata:
-        """Append a checkpoint with an update on top of the head, or branching off an older one.
+        """Append a checkpoint with an update to the head, or branching off an older one.
 
         The next nodes do not change.
         """
@@ -768,10 +766,10 @@ class App(Generic[S]):
     afork = _async_version(fork)
 
     def diff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
-        """The differences between two checkpoints of a thread, by path.
+        """The differences between a thread's two checkpoints, by path.
 
-        ``diff("one", "two")`` compares the heads of two threads, if ``"two"`` is not the id of a
-        checkpoint of the first.
+        ``diff("one", "two")`` compares two threads' heads, unless ``"two"`` is a
+        checkpoint id in the first.
         """
         threads, key = self._runner.stored(thread)
         if isinstance(a, ThreadKey) or (isinstance(a, str) and threads.names_thread(key, a)):
@@ -793,7 +791,7 @@ class App(Generic[S]):
         after: str | None = None,
         tenant: str | None = None,
     ) -> Iterator[ThreadInfo]:
-        """A tenant's threads, by name, without those of subgraphs; by default the app's own.
+        """A tenant's threads, by name, without subgraphs'; by default the app's own.
 
         ``status`` and ``tag`` filter, ``after`` lists names that sort after this one.
         """
@@ -818,7 +816,7 @@ class App(Generic[S]):
     def tag(
         self, thread: Thread, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """Add and remove tags of a thread; return those it has then.
+        """Add and remove a thread's tags; return those it has then.
 
         A run in progress does not notice. Without arguments it only returns them.
         """
@@ -828,7 +826,7 @@ class App(Generic[S]):
     atag = _async_version(tag)
 
     def cancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
-        """Cancel the unfinished run of a thread from outside; return whether there was one.
+        """Cancel a thread's unfinished run from outside; return whether there was one.
 
         The run becomes ``cancelled`` and has a failure record. A process that still drives it gets
         ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.

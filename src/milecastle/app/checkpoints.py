@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.threads.graphless_log import GraphlessLog
+from milecastle.app.upkeep.archiving import restore_thread
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.app.upkeep.removing import ErasureReport, erase_threads
 from milecastle.app.upkeep.retention import Retention, RetentionReport, apply_retention
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @checks_keys
 class CheckpointStore(GraphlessLog):
-    """Checkpoints of threads, addressed by ``ThreadKey``.
+    """Threads' checkpoints, addressed by ``ThreadKey``.
 
     ``types`` are stored besides plain data: dataclasses, enums, pydantic models, structs.
     With ``encryption`` states are encrypted, and unencrypted ones are refused.
@@ -44,7 +45,7 @@ class CheckpointStore(GraphlessLog):
         self.encryption = encryption
 
     def cancel(self, key: ThreadKey, *, run_id: str | None = None) -> bool:
-        """Close the unfinished run of a thread, with a failure record.
+        """Close a thread's unfinished run, with a failure record.
 
         Return whether there was one. With ``run_id``, only that run: ``False`` if another one has
         the thread by now.
@@ -68,15 +69,24 @@ class CheckpointStore(GraphlessLog):
             now=self._clock.now(),
             dry_run=dry_run,
             encryption=self.encryption,
+            clock=self._clock,
         )
+
+    def restore_thread(self, key: ThreadKey) -> int:
+        """Move a thread's archived checkpoints back into the store; return how many.
+
+        They are read like others while they are archived: this only makes that faster.
+        """
+        self._refuse_reserved(key.tenant)
+        return restore_thread(self.store, key)
 
     def erase(
         self, tenant: str, threads: Iterable[str], *, workspace: Workspace | None = None
     ) -> ErasureReport:
         """Delete threads, whatever their state, and their keys; report which existed.
 
-        Their file runs and cached results are deleted from ``workspace``, by default the folder of
-        a file store.
+        Their file runs and cached results are deleted from ``workspace``, by default a file
+        store's folder.
         """
         self._refuse_reserved(tenant)
         return erase_threads(
@@ -120,7 +130,7 @@ def open_store(
 ) -> CheckpointStore:
     """Open a store by name or URL, to use it without a graph.
 
-    ``objects`` is the URL of an object storage for large values.
+    ``objects`` is an object storage's URL, for large values.
     """
     store = with_objects(find_store(url), objects)
     return CheckpointStore(store, types=types, encryption=encryption)

@@ -1,5 +1,3 @@
-"""The system clock."""
-
 from __future__ import annotations
 
 from time import monotonic_ns, time_ns
@@ -10,8 +8,6 @@ _ids = IdMaker()
 
 
 class SystemClock:
-    """Wall-clock time, and ids made from it."""
-
     def __init__(self) -> None:
         self.new_id = _ids.make
 
@@ -19,5 +15,4 @@ class SystemClock:
         return time_ns() // 1000
 
     def monotonic(self) -> int:
-        """Elapsed microseconds, independent of the wall clock."""
         return monotonic_ns() // 1000

@@ -1,4 +1,4 @@
-"""The graph of deliveries: one run for each notice and hook, in a thread of its own.
+"""The delivery graph: one run for each notice and hook, in its own thread.
 
 Callers submit these runs, before they replace an index row with a notice, and workers do. Both
 compile the graph here; only a worker's can send (``fleet/deliveries.py``).
@@ -26,7 +26,7 @@ DELAYS: Final = (5.0, 30.0, 300.0, 3_600.0, 21_600.0)
 
 
 class DeliveryState(TypedDict):
-    """Names of an event; each attempt makes its body from the thread.
+    """An event's names; each attempt makes its body from the thread.
 
     ``question`` is the question's id. ``attempt`` counts failed attempts, ``answer`` says what the
     last one was answered, and ``outcome`` why there is no other: ``delivered``, ``gone`` (410) or
@@ -60,13 +60,12 @@ class _DeliveryGraph(GraphBuilder[DeliveryState]):
 
 
 def delivery_graph(hook: Webhook, deliver: Deliver | None = None) -> CompiledGraph:
-    """The graph of a hook's deliveries; without ``deliver`` for runs that are only submitted."""
+    """The graph for a hook's deliveries; without ``deliver`` for runs that are only submitted."""
     return _delivery_graph(hook.id, deliver) if deliver else _graph_to_submit(hook.id)
 
 
 @lru_cache(maxsize=64)
 def _graph_to_submit(hook: str) -> CompiledGraph:
-    """Compiled once: each end of a run asks for it."""
     return _delivery_graph(hook, _deliver_nothing)
 
 
@@ -83,7 +82,6 @@ def delivery_key(tenant: str, hook: Webhook, notice: Notice, question: str) -> T
 
 
 def delivery_tag(thread: str) -> str:
-    """The tag of a thread's deliveries."""
     return bounded("deliveries:", thread)
 
 

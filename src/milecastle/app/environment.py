@@ -67,7 +67,6 @@ def _resolve(git: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    """A file's start; "" if it does not exist or is not a regular file."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:

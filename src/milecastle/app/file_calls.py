@@ -1,4 +1,4 @@
-"""File runs of an app: ``build`` and ``plan`` in its workspace.
+"""An app's file runs: ``build`` and ``plan`` in its workspace.
 
 Their records are in the workspace and not in the store: a thread continues from its last step,
 while a file run checks every node again.
@@ -58,7 +58,6 @@ async def arun_files(
 
 
 def _file_run(app: HasRunner[Any], mode: Mode, thread: Thread | None) -> FileRun:
-    """The file run of an app; a graph that cannot be one is recorded as a failed run."""
     workspace, key = _workspace(app.runner), _key(app.runner, thread)
     return load_file_run(
         lambda: app,
@@ -79,7 +78,6 @@ def _workspace(runner: Runner[Any]) -> Workspace:
 
 
 def _key(runner: Runner[Any], thread: Thread | None) -> ThreadKey:
-    """The thread, by default named after the graph: runs of one thread build on each other."""
     return runner.key(runner.graph.name if thread is None else thread)
 
 

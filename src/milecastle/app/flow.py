@@ -1,9 +1,9 @@
-"""Flows: durable functions. ``@flow`` makes an app of one; ``step`` and the others are its calls.
+"""Flows: durable functions. ``@flow`` turns one into an app; ``step`` and the others are its calls.
 
 A flow is a function whose calls are recorded: after a crash, or days later, it runs again from its
 beginning, gets the recorded results, and continues with the first call that has none. So the
 function itself must make the same calls each time; clocks, random numbers and input belong into
-steps. It is the only node of a graph with a channel for each parameter, and one for the result.
+steps. It is its graph's only node, with a channel for each parameter, and one for the result.
 """
 
 from __future__ import annotations
@@ -53,17 +53,15 @@ _MOST_CALLS: Final = 100_000
 
 
 class Again:
-    """Made by ``again``: restart the flow with these arguments."""
-
     def __init__(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self.args = args
         self.named = named
 
 
 class Flow(Generic[P, R]):
-    """A durable function: ``compile()`` makes an ``App`` of it. Made by ``@flow``.
+    """A durable function: ``compile()`` turns it into an ``App``. Made by ``@flow``.
 
-    Calling it calls the function, as part of the calling flow if there is one.
+    Calling it calls the function, within the calling flow if there is one.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class Flow(Generic[P, R]):
                 raise TypeError(f"flow {self.name!r} has a parameter 'result': it is its result")
 
     def input(self, *args: P.args, **named: P.kwargs) -> dict[str, Any]:
-        """The input of a run, for ``invoke`` and ``submit``: the arguments by name."""
+        """A run's input, for ``invoke`` and ``submit``: the arguments by name."""
         return dict(self._signature.bind(*args, **named).arguments)
 
     def compile(
@@ -136,7 +134,6 @@ class Flow(Generic[P, R]):
         return graph
 
     def _call_types(self) -> tuple[Any, ...]:
-        """Return types of the steps in the flow's module."""
         function = plain_function(self.function)
         seen = [*function.__globals__.values(), *_closure_of(function)]
         steps = [cast("FlowStep[..., Any]", found) for found in seen if isinstance(found, FlowStep)]
@@ -170,7 +167,6 @@ class Flow(Generic[P, R]):
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    """Resolved annotations; none if one names a type that cannot be found from its module."""
     try:
         return get_type_hints(plain_function(function), include_extras=True)
     except NameError:
@@ -209,10 +205,10 @@ def flow(
     max_calls: int = _MOST_CALLS,
     types: tuple[Any, ...] = (),
 ) -> Any:
-    """Declare a durable function. ``flow.compile(store=...)`` makes an ``App`` of it.
+    """Declare a durable function. ``flow.compile(store=...)`` turns it into an ``App``.
 
     Two versions run side by side: each worker runs threads that began with its own. ``types`` are
-    the types of results of steps outside the flow's module, besides plain data.
+    the result types for steps outside the flow's module, besides plain data.
     """
 
     def declare(function: Callable[..., Any]) -> Flow[..., Any]:
@@ -239,7 +235,7 @@ class FlowStep(Generic[P, R]):
         return f"<step {self.name!r}>"
 
     def graph_in(self, flow: str) -> CompiledGraph | None:
-        """With ``run_on``: a graph whose only node is this step, with the name of the flow."""
+        """With ``run_on``: a graph whose only node is this step, with the flow's name."""
         if self.policy.run_on is None or flow in self._graphs:
             return self._graphs.get(flow)
         function: Callable[..., Any] = self.function
@@ -376,7 +372,7 @@ def receive(
     timeout: float | timedelta | None = None,
     default: Any = MISSING,
 ) -> Any:
-    """The value of the next message of a topic; of several topics, the ``Message``.
+    """The next message's value in a topic; with several topics, the ``Message``.
 
     As ``ctx.receive``, in a flow. To be awaited in an async flow.
     """
@@ -399,7 +395,7 @@ def gather(*parts: Callable[[], Any] | Awaitable[Any]) -> Any:
 
 
 def first(*parts: Callable[[], Any] | Awaitable[Any]) -> Any:
-    """``(number, result)`` of the first part that ends; the others are left.
+    """``(number, result)`` for the first part that ends; the others are left.
 
     Parts are tried in order: one that waits lets the next begin.
     """

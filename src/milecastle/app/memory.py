@@ -2,10 +2,10 @@
 
 Rules:
 
-- What stores see of a value is opaque, except the words and vectors it is put with. With
-  encryption it is sealed with a key of its subject, which ``erase`` removes.
+- A value is opaque to stores, except the words and vectors it is put with. With encryption it is
+  sealed with its subject's key, which ``erase`` removes.
 - Filters compare opened values, here, so they are alike on every store. A search reads items in
-  the order of its answer, and stops at its limit.
+  its answer's order, and stops at its limit.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of long-term memory, for ``compile(memory=...)``.
+    """Settings for long-term memory, for ``compile(memory=...)``.
 
-    ``embed`` turns texts into vectors of ``dims`` numbers; vectors of another ``model`` are not
+    ``embed`` turns texts into vectors of ``dims`` numbers; another ``model``'s vectors are not
     compared. ``subject`` is the place of the label that names the person, for encryption and
     ``erase``. With encryption, ``index_plain`` allows words and vectors, which stay readable.
     """
@@ -114,7 +114,7 @@ class TenantMemory:
         embed: TextFields = False,
         if_version: int | None = None,
     ) -> MemoryWrite:
-        """The write that puts an item, checked, sealed and with its index."""
+        """A write that puts an item, checked, sealed and with its index."""
         path = _place(namespace, key)[0]
         if if_version is not None and (type(if_version) is not int or if_version < 0):
             raise InvalidRequest("if_version= is the version of an item, or 0 if there is none")
@@ -164,7 +164,7 @@ class TenantMemory:
     ) -> Sequence[MemoryItem]:
         """Items in the namespaces that begin with these labels, by namespace and key.
 
-        ``after`` is the last item of the page before.
+        ``after`` is the previous page's last item.
         """
         last = _place(after.namespace, after.key) if after else None
         found = self._hits(self._candidates(path_of(under, least=0), pending, last))
@@ -233,7 +233,6 @@ class TenantMemory:
     def _candidates(
         self, prefix: bytes, pending: Sequence[MemoryWrite] = (), after: ItemPlace | None = None
     ) -> Iterator[_Scored]:
-        """Items under a prefix, by path and key, with those that a task has written."""
         own = self._own(prefix, pending)
         left = deque(sorted(one.place for one in own.values() if one))
         for item in self._scanned(prefix, after):
@@ -286,7 +285,7 @@ class TenantMemory:
     def _pages_with_words(
         self, prefix: bytes, words: tuple[str, ...], limit: int
     ) -> Iterator[StoredItem]:
-        """All items with some of these words: each page repeats those before it, and is larger."""
+        """All items with any of these words: each page repeats those before it, and is larger."""
         size, seen = limit + 10, 0
         while True:
             page = self._items.with_words(self.tenant, prefix, words, limit=size)
@@ -313,7 +312,7 @@ class TenantMemory:
         }
 
     def _shown(self, write: MemoryWrite, stored: StoredItem | None) -> StoredItem | None:
-        """What a write that is not committed will make of an item; its times are not known yet."""
+        """The item after an uncommitted write; its times are not known yet."""
         shown = write.result(stored, stored.updated_at if stored else 0)
         return shown and msgspec.structs.replace(shown, expires_at=None)
 
@@ -369,7 +368,7 @@ class TenantMemory:
 
     @property
     def model(self) -> str:
-        """The model and dimensions of the vectors that are compared."""
+        """The model and dimensions of the compared vectors."""
         return self._model_of(self._settings.dims)
 
     def _model_of(self, dims: int) -> str:
@@ -404,7 +403,7 @@ def _async_version(
 
 
 class AppMemory(TenantMemory):
-    """A tenant's long-term memory outside of runs: each call is a transaction of its own."""
+    """A tenant's long-term memory outside runs: each call is its own transaction."""
 
     def __init__(
         self,
@@ -421,7 +420,7 @@ class AppMemory(TenantMemory):
         self.off_loop = off_loop
 
     def for_tenant(self, tenant: str) -> AppMemory:
-        """The memory of another tenant."""
+        """Another tenant's memory."""
         given = self._store, tenant, self._settings, self._codec, self._keyring
         return AppMemory(*given, self.off_loop)
 
@@ -456,13 +455,13 @@ class AppMemory(TenantMemory):
         self._items.write(self.tenant, writes)
 
     def touch(self, namespace: Sequence[str], key: str) -> None:
-        """Let the time of an item begin again."""
+        """Restart an item's expiry time."""
         self._items.touch(self.tenant, [_place(namespace, key)])
 
     def erase(self, *, subject: str) -> int:
-        """Remove all items of a subject, and the key they are sealed with; return how many.
+        """Remove all a subject's items, and the key they are sealed with; return how many.
 
-        Threads of the subject are not touched: delete those by tag. What a running task has sealed
+        The subject's threads are not touched: delete those by tag. What a running task has sealed
         before cannot be read if it is written later: reads leave it out, with a warning.
         """
         check_name("subject", subject)
@@ -550,7 +549,6 @@ def _checked(limit: int) -> int:
 
 
 def _texts(value: Any, fields: TextFields) -> list[str]:
-    """The texts of a value: itself, or those of its fields."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, Mapping):
@@ -573,7 +571,6 @@ def packed_vectors(vectors: Iterable[Sequence[float]]) -> bytes:
 
 
 def _cosines(query: bytes, items: Sequence[StoredItem]) -> list[float]:
-    """How near each item is: the nearest of its vectors."""
     wanted = array("f", query)
     norm, dims = _norm(wanted), len(wanted)
     try:
@@ -638,7 +635,6 @@ def _agrees(found: Any, wanted: Any) -> bool:
 
 
 def is_ordered(found: Any, operator: str, other: Any) -> bool:
-    """Compare two numbers, or two texts; others have no order."""
     is_alike = _kind(found) == _kind(other) in ("number", "text")
     return is_alike and _ORDERS[operator](found, other)
 

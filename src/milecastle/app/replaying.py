@@ -1,7 +1,7 @@
 """Replay: run new code against a thread's record, without writing and without calling steps.
 
-Nothing can be written: the run has no store. A flow is run against the recorded calls of its newest
-run. Of a graph the edges are evaluated on each recorded state; no node is called.
+Nothing can be written: the run has no store. A flow is run against its newest run's recorded
+calls. In a graph the edges are evaluated on each recorded state; no node is called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milecastle.app.runs.calls import Call
 from milecastle.app.runs.planned import PlannedRun
 from milecastle.app.threads.log import Threads
 from milecastle.codec.deltas import LogCodec
-from milecastle.engine.effects import Effect, Evaluate
+from milecastle.engine.effects import Evaluate
 from milecastle.engine.pauses import BeyondRecord
 from milecastle.engine.plan import RunPlan
 from milecastle.engine.position import Position
@@ -38,7 +38,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     ``same``: it makes the recorded calls, or takes the recorded paths, and the nodes
     called write what is recorded. ``continues``: so it does,
     and then goes beyond the record. ``differs``: it does not, and ``detail`` says where.
-    ``calls`` counts recorded calls, or the evaluated steps of a graph.
+    ``calls`` counts recorded calls, or a graph's evaluated steps.
     """
 
     thread: str
@@ -104,7 +104,6 @@ def _planned(
     graph: CompiledGraph,
     replay: LogCodec | None = None,
 ) -> PlannedRun:
-    """A run without a store from a recorded position."""
     plan = RunPlan(
         graph=graph,
         config=graph.config,
@@ -160,7 +159,6 @@ def _other_step(
     recorded: Position,
     entry: Entry | CheckpointMetadata,
 ) -> str:
-    """The difference if a step is called on the recorded state before it."""
     before, _ = threads.existing(key, entry.parent_id)
     before = msgspec.structs.replace(before, was_seen=True)  # it goes on, and stops after a step
     nodes = frozenset(entry.nodes)
@@ -200,7 +198,8 @@ def _other_way(runner: Runner[Any], position: Position, entry: Entry) -> str:
     try:
         for name in entry.nodes:
             for effect in find_next(graph, name, state, way):
-                return f"it cannot be replayed: {_what(effect)}"
+                what = "is async" if isinstance(effect, Evaluate) else "needs the store"
+                return f"it cannot be replayed: an edge {what}"
     except Exception as error:
         return f"its edges raise {type(error).__name__}"
     targets = [*way.names, *(send.node for send in way.sends)]
@@ -208,10 +207,6 @@ def _other_way(runner: Runner[Any], position: Position, entry: Entry) -> str:
     if set(found) == set(entry.next):
         return ""
     return f"it led to {_listed(entry.next)}, and now leads to {_listed(found)}"
-
-
-def _what(effect: Effect) -> str:
-    return "an edge is async" if isinstance(effect, Evaluate) else "an edge needs the store"
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -1,5 +1,3 @@
-"""Results and snapshots, typed by the state."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -26,10 +24,10 @@ class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True,
     ``node`` produced the state (the last one after a parallel step), ``interrupts`` lists open
     questions and stops, ``wake_at`` is when a sleeping run may continue. ``reused`` is true if
     nothing was run, because the newest run had completed with this input and this is its result. A
-    result is also a mapping of the state: ``result["topic"]``, ``"topic" in result``,
-    ``dict(result)``. Its ``repr`` contains no values of the state. For a file run, ``executed``
+    result is also a mapping, the state: ``result["topic"]``, ``"topic" in result``,
+    ``dict(result)``. Its ``repr`` contains no state values. For a file run, ``executed``
     says why each node ran, and ``reused_nodes`` lists those that did not. If the graph declares an
-    ``output``, the mapping has only its keys (``shown``); ``state`` has all of them.
+    ``output``, the mapping has only its keys (``shown``); ``state`` has them all.
     """
 
     state: S

@@ -120,7 +120,7 @@ _HIGHEST = 100
 
 
 class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of ``compile``. ``migrations`` are shared by the apps made from one another.
+    """``compile``'s arguments. ``migrations`` are shared by the apps made from one another.
 
     ``place`` is where the store is, equal for stores that are one; ``None`` if that is not known.
     """
@@ -143,8 +143,6 @@ class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner(Generic[S]):
-    """A compiled graph with its settings. Immutable and thread-safe."""
-
     def __init__(self, graph: CompiledGraph, settings: AppSettings) -> None:
         refuse_reserved(settings.tenant)
         self.graph = graph
@@ -165,7 +163,6 @@ class Runner(Generic[S]):
         self.peers: dict[str, Runner[Any]] = {}
 
     def _notify(self, key: ThreadKey, notice: Notice) -> None:
-        """Submit the deliveries of a notice; those that exist stay as they are."""
         questions = [""]
         if notice.event == "question":
             questions = self._open_questions(key)[:_NOTIFIED]
@@ -192,7 +189,6 @@ class Runner(Generic[S]):
                 runner.submit_all(calls, 0.0, 0)
 
     def delivering(self, graph: CompiledGraph) -> Runner[Any]:
-        """The runner of a hook's deliveries, in this app's store."""
         return Runner(
             graph,
             msgspec.structs.replace(
@@ -208,7 +204,6 @@ class Runner(Generic[S]):
         )
 
     def running(self, thread: Thread) -> Runner[Any]:
-        """The runner of a thread: a hook's, if it is one of its deliveries."""
         delivery = self.key(thread).thread.rpartition("@")[0]
         for hook in self.graph.hooks:
             if delivery == own_name("delivery", hook.id):
@@ -303,7 +298,7 @@ class Runner(Generic[S]):
         planned.commit_by(joined.commit)
         return self._handed_over(planned, planned.hand_over())
 
-    def prepare(self, thread: Thread) -> None:
+    def create_key(self, thread: Thread) -> None:
         threads, key = self.stored(thread)
         if self.settings.encryption is not None and threads.store.head(key) is None:
             self.settings.encryption.sealer(key, new=True)
@@ -570,7 +565,6 @@ class Runner(Generic[S]):
         )
 
     def memory_of(self, tenant: str) -> AppMemory:
-        """A tenant's long-term memory."""
         from milecastle.app.memory import AppMemory, Memory
 
         settings, threads = self.settings, self.threads
@@ -676,7 +670,6 @@ class Runner(Generic[S]):
         return self._result(planned.plan.run_id, key, ending)
 
     def _drop(self, key: ThreadKey, head: int, head_id: str | None) -> None:
-        """Delete a thread that completed at this head and is not to be preserved."""
         settings = self.settings
         if settings.store:
             with suppress(Conflict):  # another run has started meanwhile and owns the thread
@@ -728,7 +721,6 @@ class Runner(Generic[S]):
         return key or ThreadKey(self.settings.tenant, name)
 
     def changed(self, thread: Thread) -> tuple[Threads, ThreadKey]:
-        """Like ``stored``, for a call changing the thread: it must belong to this graph."""
         threads, key = self.stored(thread)
         head = threads.store.head(key)
         record = threads.store.run(key, head.run_id) if head else None

@@ -1,12 +1,12 @@
-"""Settings outside of the code: the environment, then ``[tool.milecastle]``.
+"""Settings outside the code: the environment, then ``[tool.milecastle]``.
 
 Rules:
 
 - First found wins, name by name: ``MILECASTLE_STORE`` before ``store`` in pyproject.toml.
 - The file is the nearest pyproject.toml in the folder or above, within the user's project: the
   search ends at a repository's root, at the home folder, and at another user's folder.
-- A file of another user is not read: a user who can write to a parent folder must not choose the
-  store or the code. Files of root are trusted like the user's own.
+- Another user's file is not read: a user who can write to a parent folder must not choose the
+  store or the code. Root's files are trusted like the user's own.
 - A relative path in the file is relative to that file, wherever the command is run.
 - An unknown name is an error: a misspelt setting must not be silently ignored.
 """
@@ -34,8 +34,6 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class ProjectSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings found; ``None`` if not set. ``refused`` is another user's file."""
-
     store: Setting | None = None
     tenant: Setting | None = None
     app: Setting | None = None
@@ -88,7 +86,6 @@ def _places(start: Path) -> Iterator[Path]:
 
 
 def _is_own(path: Path) -> bool:
-    """True if a file, its link and its folder belong to the user or root."""
     owners = {_owner(path), path.lstat().st_uid, _owner(path.parent)}
     return owners <= {_user(), 0} or _user() is None
 
@@ -98,7 +95,6 @@ def _owner(path: Path) -> int | None:
 
 
 def _user() -> int | None:
-    """Current user; ``None`` where Python cannot name file owners."""
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from milecastle.stores.offloading import ObjectStorage
 
     class NodeOptions(TypedDict, total=False):
-        """The options of ``add_node``, for its overloads."""
-
         version: str
         inline: bool
         retry: Retry | int | None
@@ -63,9 +61,9 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     ``state`` is a TypedDict, a dataclass or a pydantic model; each field is a channel. ``input``
     and ``output`` are classes declaring some of its keys again: every input must have those that
     ``input`` requires and no key it lacks, and a result shows those of ``output``. Forms and
-    JSON schemas are made of them. ``topics`` are the types of messages, by topic: ``send`` refuses
-    others. ``config`` is the class of a run's config, which is then stored with the run, and is
-    ``ctx.config`` in every process. They are not part of the fingerprint: paused threads continue.
+    JSON schemas are made from them. ``topics`` are the message types, by topic: ``send`` refuses
+    others. ``config`` is the class for a run's config, which is then stored with the run, and is
+    ``ctx.config`` in every process. They are not in the fingerprint: paused threads continue.
     """
 
     @explains_keywords
@@ -92,7 +90,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     ) -> F | Callable[[F], F]:
         """Declare the decorated function as a node, under its own name unless ``name`` is given.
 
-        Its options are those of ``add_node``. Declaring a function of the same qualified name
+        Its options are ``add_node``'s. Declaring a function with the same qualified name
         again replaces the first: so a notebook cell can be run again.
         """
         if isinstance(function, str):
@@ -142,10 +140,10 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     ) -> Self:
         """Declare a node; ``add_node(function)`` uses the function's name.
 
-        Raise ``version``, a part of the fingerprint, when the node's meaning changes;
+        Raise ``version``, which is in the fingerprint, when the node's meaning changes;
         ``renamed_from`` is its former name. ``inline=True`` runs a sync node on the event loop,
         ``run_on="process"`` in other processes. ``on_error`` names the node running once this one
-        has failed for good. ``limit`` is the maximum number of its tasks at once in a fan-out;
+        has failed for good. ``limit`` is how many tasks it may have at once in a fan-out;
         ``defer=True`` waits until no other node is left; ``goto`` lists the targets of a
         ``Command``. ``give`` makes a subgraph's input and ``take`` the update, by default from the
         keys both have. ``inputs``, ``outputs`` are files, ``cache`` says when a result is reused.
@@ -190,12 +188,12 @@ class StateGraph(GraphBuilder[S], Generic[S]):
 
         ``store`` is a URL (``"memory://"``), a registered name or a store; without one nothing is
         saved. ``checkpoint`` sets the store together with how often to save. With ``encryption``
-        states are stored encrypted, and plaintext is refused. ``objects`` is the URL of a storage
-        for large values (``"s3://bucket/prefix"``). ``workspace`` is the folder of ``cache=`` and
-        of file runs; a graph with declared files then needs fixed edges and no interrupts.
+        states are stored encrypted, and plaintext is refused. ``objects`` is a storage URL
+        for large values (``"s3://bucket/prefix"``). ``workspace`` is the folder for ``cache=`` and
+        file runs; a graph with declared files then needs fixed edges and no interrupts.
         ``checkpoint_dir`` gets a portable file before each interrupt event; with ``signing_key``
         such files are signed, and others refused. ``retry_runs``: which failed runs workers retry.
-        ``memory`` has settings of long-term memory, as a function for embeddings.
+        ``memory`` has settings for long-term memory, such as a function for embeddings.
         """
         graph = compile_graph(
             self._declared,

@@ -1,5 +1,3 @@
-"""Apps on another store, and several apps on one."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -37,7 +35,7 @@ def with_store(
 
 
 def on_one_store(apps: Sequence[App[Any]]) -> list[App[Any]]:
-    """The apps with the store of the first with one; opened by the same URL, stores are one.
+    """The apps with the first app's store that has one; stores opened by the same URL are one.
 
     An app without a store gets it. ``InvalidRequest`` if two stores differ.
     """

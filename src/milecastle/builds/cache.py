@@ -253,7 +253,6 @@ def _checksum(entry: CacheEntry) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Files on the shelves of a folder, each with the hash that is its name."""
     try:
         shelves = [entry for entry in os.scandir(folder) if entry.is_dir()]
     except FileNotFoundError:
@@ -279,7 +278,7 @@ class SharedCache:
     def fetch(
         self, tenant: str, task_hash: str, outputs: set[str], cache: ContentCache
     ) -> CacheEntry | None:
-        """Bring a task's result into a workspace's cache; ``None`` if there is none.
+        """Fetch a task's result into a workspace's cache; ``None`` if there is none.
 
         ``outputs`` are those the task declares.
         """

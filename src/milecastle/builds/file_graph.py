@@ -74,7 +74,6 @@ class FileGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_file_graph(graph: CompiledGraph, root: Path, workspace: Path) -> FileGraph:
-    """Check a graph; ``InvalidRequest`` lists everything preventing a file run."""
     found, problems = _read(graph, root, workspace)
     if problems:
         raise InvalidRequest(

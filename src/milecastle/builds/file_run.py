@@ -300,7 +300,7 @@ def load_file_run(
 ) -> FileRun:
     """Load a graph and make its file run; if either is not possible, that is recorded as a run.
 
-    The record says which thread and mode were asked for, and its failure is of class ``graph``.
+    The record has the given thread and mode, and its failure is of class ``graph``.
     """
     try:
         return FileRun(load(), workspace, thread=thread, tenant=tenant, encryption=encryption)

@@ -65,11 +65,9 @@ class Spot(NamedTuple):
         return Spot(os.path.join(os.path.dirname(self.path), name), self.folder)  # noqa: PTH118, PTH120
 
     def below(self, path: str) -> Spot:
-        """A path below this folder; empty for the folder itself."""
         return Spot(f"{self.path}/{path}" if path else self.path, self.folder)
 
     def is_folder(self) -> bool:
-        """True for a folder, not for a link to one."""
         try:
             found = os.stat(self.path, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -122,7 +120,6 @@ class Places:
             os.close(held)
 
     def clear(self, path: str, node: str) -> None:
-        """Remove an output before it is made again, and create its folder."""
         with self.holding(path, node) as spot:
             spot.remove()
 

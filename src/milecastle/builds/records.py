@@ -1,12 +1,11 @@
 """A workspace's files as strict shapes: an unknown field is an error.
 
-A run's trace is one JSON line for each thing that became of a node. A line about a node that
-ended is on the disk before its checkpoint is. A last line without its end was cut off by a death
-and says nothing; any other line that does not decode is damage.
+A run's trace is one JSON line for each node event. A line about a node that ended is on the disk
+before its checkpoint is. A last line without its end was cut off by a death and says nothing; any
+other line that does not decode is damage.
 
-The update in a cache entry is stored as it is, or encrypted with the key of the thread that made
-it, to which the entry belongs. Once its key is erased no entry opens, in whatever copy; an
-unreadable entry counts as none.
+The update in a cache entry is stored as it is, or encrypted with its thread's key. Once the key is
+erased no entry opens, in any copy; an unreadable entry counts as none.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NodeCheckpoint(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False
 ):
-    """That a node was complete in a run, and everything its result depended on.
+    """A node that was complete in a run, and everything its result depended on.
 
-    ``upstream`` has each upstream node's output hash; ``seen`` is the digest of
-    the state it read, empty if it read none. ``expires_at`` is in microseconds since 1970.
+    ``upstream`` has each upstream node's output hash; ``seen`` is the digest of the state it read,
+    empty if it read none. ``expires_at`` is in microseconds since 1970.
     """
 
     format: int
@@ -132,8 +131,6 @@ class RunFile(RunShape, kw_only=True):
 
 @prepared
 class FailureFile(FailureShape, kw_only=True, omit_defaults=True):
-    """``failure.json``: a run's failure. ``node`` is omitted if no node failed."""
-
     node: str | None = None
     format: int
     kind: RunKind

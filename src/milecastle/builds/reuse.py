@@ -55,8 +55,6 @@ class Reused(msgspec.Struct, frozen=True):
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """A node about to run. ``task`` is ``None`` if it declares nothing."""
-
     node: str
     task: FileTask | None
     inputs: Mapping[str, str]
@@ -370,7 +368,7 @@ def with_caches(
 ) -> CompiledGraph:
     """The graph with its ``cache=`` nodes asking the workspace's cache before they run.
 
-    ``tenant`` is that of runs without a thread.
+    ``tenant`` is for runs without a thread.
     """
     codec = codec_of(graph)
     nodes: dict[str, Node] = {}

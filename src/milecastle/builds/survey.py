@@ -1,5 +1,3 @@
-"""Gather facts for a plan: records, traces, hashes. Writes nothing."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

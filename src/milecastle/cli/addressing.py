@@ -19,6 +19,7 @@ from milecastle.app.threads.children import children_of, every_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
+from milecastle.ports.reading import StoreReader
 from milecastle.ports.store import Store
 from milecastle.support.printable import is_unsafe
 
@@ -61,7 +62,7 @@ class CheckpointAddress(NamedTuple):
         return f"{self.key.thread}@{self.seq}"
 
 
-def find_thread(store: Store, tenant: str, text: str) -> ThreadKey:
+def find_thread(store: StoreReader, tenant: str, text: str) -> ThreadKey:
     """The thread with this name or id.
 
     Raises:
@@ -80,7 +81,7 @@ def find_thread(store: Store, tenant: str, text: str) -> ThreadKey:
     raise ThreadNotFound(tenant=tenant, thread=text, advice=_hint(store, key))
 
 
-def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterator[ThreadKey]:
+def all_threads(store: StoreReader, tenant: str, named: Sequence[str] = ()) -> Iterator[ThreadKey]:
     for text in named:
         key = find_thread(store, tenant, text)
         yield key
@@ -89,11 +90,11 @@ def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterato
         yield from (info.key for info in every_thread(store, tenant, page=_PAGE))
 
 
-def has_thread(store: Store, key: ThreadKey) -> bool:
+def has_thread(store: StoreReader, key: ThreadKey) -> bool:
     return store.head(key) is not None or bool(store.runs(key, limit=1))
 
 
-def _hint(store: Store, key: ThreadKey) -> str:
+def _hint(store: StoreReader, key: ThreadKey) -> str:
     import difflib
 
     names = [info.key.thread for info in store.threads(key.tenant, limit=_PAGE)]
@@ -162,8 +163,8 @@ def _by_id(store: Store, key: ThreadKey, text: str) -> CheckpointAddress:
     raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {text}")
 
 
-def find_run(store: Store, key: ThreadKey, text: str) -> RunRecord:
-    """The run of a thread whose id starts with this prefix.
+def find_run(store: StoreReader, key: ThreadKey, text: str) -> RunRecord:
+    """A thread's run whose id starts with this prefix.
 
     Raises:
         InvalidRequest: there is none, or there are several.

@@ -14,7 +14,7 @@ _MOST = 50
 class QuotingBash(BashComplete):
     """Completion for bash that inserts names as words, whatever they contain.
 
-    The script that click has expands each name as bash expands an unquoted variable.
+    Click's script expands each name as bash expands an unquoted variable.
     """
 
     source_template = r"""
@@ -46,7 +46,7 @@ def register_bash() -> None:
 def complete_threads(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Threads whose names start with what was typed; none if anything fails.
+    """Threads whose names start with the typed text; none if anything fails.
 
     Names that cannot be typed are omitted: the shells' protocols consist of lines.
     """

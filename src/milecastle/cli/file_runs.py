@@ -110,8 +110,6 @@ def print_file_result(session: Session, key: ThreadKey, mode: Mode, result: File
 
 
 class SearchedPlaces(NamedTuple):
-    """Where threads and runs are searched: at least one of the two is set."""
-
     store: Store | None
     files: FileThreads | None
 
@@ -142,11 +140,6 @@ def print_file_history(session: Session, thread: str, lines: tuple[NodeLine, ...
 
 
 def open_source(session: Session, folder: str | None) -> SearchedPlaces:
-    """This call's store and workspace.
-
-    Raises:
-        click.UsageError: neither is given.
-    """
     store: Store | None = None
     missing: click.UsageError | None = None
     try:
@@ -163,7 +156,7 @@ def open_source(session: Session, folder: str | None) -> SearchedPlaces:
 
 
 def find_file_run(files: FileThreads, address: str) -> RunRecord | None:
-    """The run that ``thread`` or ``thread@run-id`` means; ``None`` if there is no such thread."""
+    """The run for ``thread`` or ``thread@run-id``; ``None`` if there is no such thread."""
     found = files.find(address)
     name, _, run_id = address.rpartition("@")
     return found or (files.find(name, run_id) if name else None)

@@ -30,13 +30,13 @@ _REFERENCE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*(?:\.[^\W\
 
 
 class LoadError(click.ClickException):
-    """The graph's code cannot be loaded; the message names the failing line of the user's code."""
+    """The graph's code cannot be loaded; the message names the failing line in the user's code."""
 
     exit_code = FAILED
 
 
 def check_reference(reference: str) -> tuple[str, str | None]:
-    """The module and the attribute of a reference; ``None`` if it names only the module.
+    """A reference's module and attribute; ``None`` if it names only the module.
 
     Raises:
         click.UsageError: it is not one.
@@ -58,9 +58,9 @@ def _meant(reference: str) -> str:
 
 
 def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
-    """The apps or graphs of a reference, at least one; a factory is called.
+    """A reference's apps or graphs, at least one; a factory is called.
 
-    An attribute may be a list. ``demo`` means ``demo:app``, or every app of a module without one.
+    An attribute may be a list. ``demo`` means ``demo:app``, or every app in a module without one.
 
     Raises:
         click.UsageError: the reference is malformed.
@@ -89,7 +89,7 @@ def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
 
 
 def load_hook(reference: str, folder: Path) -> Callable[..., Any]:
-    """The function of a reference; ``settings`` means ``settings:redact``.
+    """A reference's function; ``settings`` means ``settings:redact``.
 
     Raises:
         click.UsageError: the reference is malformed.

@@ -55,7 +55,8 @@ VERBS: Final[dict[str, str]] = {
     "update": "Change the state of a thread by adding a checkpoint.",
     "graph": "Draw a graph.",
     "replay": "Compare recorded threads with the current code, without writing or calling steps.",
-    "gc": "Delete old checkpoints and threads.",
+    "gc": "Delete or archive old checkpoints and threads.",
+    "restore": "Move a thread's archived checkpoints back into the store.",
     "verify": "Read everything and report damage and where it is.",
     "repair": "Remove torn last lines from log files, saving copies.",
     "copy": "Copy threads from one store to another.",
@@ -92,7 +93,6 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; for an unknown one, suggest a similar name."""
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
             import difflib

@@ -1,4 +1,4 @@
-"""Printing: tables and JSON. No other module of the command line writes to a stream.
+"""Printing: tables and JSON. No other command line module writes to a stream.
 
 Rules:
 
@@ -30,8 +30,6 @@ _EVERY: Final = 2.0
 
 
 class ProgressReport:
-    """Reports progress, so rarely that short work reports nothing."""
-
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
         self._clock = clock
@@ -82,7 +80,6 @@ def print_document(document: msgspec.Struct) -> None:
 
 
 def print_lines(lines: Iterable[str], width: int | None = None) -> bool:
-    """Print lines on stdout; return whether any was truncated to ``width``."""
     cut = False
     for line in map(printable, lines):
         shown = line if width is None else fitting(line, width)
@@ -182,7 +179,7 @@ def print_facts(facts: Mapping[str, str], width: int | None = None) -> bool:
 
 
 def print_state(values: Any, width: int | None = None) -> bool:
-    """Print channels, one per line; a long list has a line for each of its items.
+    """Print channels, one per line; a long list has a line for each item.
 
     Return whether anything was left out to fit ``width``: then only the last items are printed.
     """

@@ -1,5 +1,3 @@
-"""Questions asked by nodes, and typed answers and JSON."""
-
 from __future__ import annotations
 
 import json

@@ -2,10 +2,10 @@
 
 Rules:
 
-- The parent runs no code of the user, so no mistake in it ends the parent.
+- The parent runs no user code, so no mistake in it ends the parent.
 - The socket is the parent's: connections that arrive during a restart wait until it is over.
-- The token stays the same, so browsers stay logged in. It is in the environment of the child, and
-  not in its command line, which every user of the machine can read.
+- The token stays the same, so browsers stay logged in. It is in the child's environment, and not in
+  its command line, which every user on the machine can read.
 - The child stops when the parent ends, also if that was killed: then a pipe between them closes.
 - Ctrl-C and SIGTERM are counted, and looked at between other things. An exception would be lost
   where Python ignores them, such as in finalizers, and would leave a child that is being started.
@@ -66,7 +66,6 @@ def watched(folder: Path) -> Stamps:
 
 
 def changed(before: Stamps, after: Stamps) -> str | None:
-    """The first file that is new, was changed or was removed; ``None`` if there is none."""
     different = {name for name, _ in before.items() ^ after.items()}
     return min(different, default=None)
 
@@ -112,8 +111,6 @@ class Interrupts:
 
 
 class Reloader:
-    """Runs a command, and again when a file under ``folder`` has changed."""
-
     def __init__(
         self,
         folder: Path,

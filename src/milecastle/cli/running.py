@@ -81,7 +81,6 @@ def read_config(given: str | None) -> dict[str, Any] | None:
 
 
 def run_and_exit(session: Session, call: Call, *, trace: bool) -> NoReturn:
-    """Perform a run, print its outcome, and exit with the right code."""
     app = session.app()
     with session.user_code():
         planned = app.runner.begin(call)

@@ -25,13 +25,15 @@ from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.with_store import on_one_store, with_store
 from milecastle.cli.loading import load, load_hook
-from milecastle.cli.printing import print_document, print_lines, print_table
+from milecastle.cli.printing import print_document, print_lines, print_table, say
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.maintenance import Unopened
+from milecastle.ports.reading import StoreReader
 from milecastle.ports.store import Chain, Store
 from milecastle.stores.opening import find_store, find_unopened, with_objects
 from milecastle.views.decoding import Decoded, decode
+from milecastle.views.replicas import behind_words, source_of
 
 if TYPE_CHECKING:
     from milecastle.app.encryption.keyring import Keyring
@@ -202,10 +204,16 @@ class Session:
         return None
 
     def store(self) -> Store:
-        """The store to read, which must already exist."""
         if self._store is None:
             self._store = self._find_store()
         return self._store
+
+    def listed(self, store: Store, key: ThreadKey | None = None) -> StoreReader:
+        """What a list is read from; says so if its state is older than the store's."""
+        source, behind = source_of(store, key)
+        if behind:
+            say(behind_words(behind))
+        return source
 
     def _find_store(self) -> Store:
         if self.typed_apps and not self.typed_store:
@@ -239,7 +247,6 @@ class Session:
         return app.store
 
     def open(self, url: str) -> Store:
-        """Open a store with the configured object storage; closed at the end."""
         objects = self.settings.objects
         return self._opening(with_objects(find_store(url), objects.value if objects else None))
 
@@ -295,7 +302,6 @@ class Session:
             return [self._assemble(found) for found in load(reference, own)]
 
     def hook(self, reference: str | None) -> Callable[..., Any] | None:
-        """The function the user named, if any."""
         if reference is None:
             return None
         with self.user_code():
@@ -318,7 +324,6 @@ class Session:
         return self._shared[url]
 
     def with_usual_store(self, app: App[Any]) -> App[Any]:
-        """The app; without a store, on the default file, which is created."""
         if app.has_store:
             return app
         return with_store(app, self._open_once(f"sqlite:///{_USUAL_FILE}"))

@@ -99,7 +99,6 @@ app_option = click.option(
 
 
 def app_argument(command: F) -> F:
-    """``--app``, or the same by position: for verbs without another argument."""
     named = click.argument("references", metavar="[MODULE[:ATTRIBUTE]]", nargs=-1)
     return named(app_option(command))
 

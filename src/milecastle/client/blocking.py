@@ -51,15 +51,15 @@ UNANSWERED: Any = object()
 
 
 class Client:
-    """A client of a server at ``url``, which is where ``milecastle serve`` says it listens.
+    """A client for the server at ``url``, which ``milecastle serve`` prints.
 
     A call whose response is lost is sent again, until the server answers or has not for
     ``patience`` seconds (then ``Unavailable``). It takes effect once: ``submit``, ``send`` and
     ``answer`` have a key, which is made before the first attempt. Give ``key=`` yourself if the
     call must be safe to repeat after your own process died. Errors are those of ``App``, with
-    message and code; ``RequestRefused`` is for what has no such error: a token without the scope, a
-    request that is too large. Threads may share a client. ``http`` are more arguments of httpx's
-    client: ``verify``, ``cert``, ``transport``, ``headers``.
+    message and code; ``RequestRefused`` is for refusals without such an error: a token without the
+    scope, a request that is too large. Threads may share a client. ``http`` are more arguments for
+    httpx's client: ``verify``, ``cert``, ``transport``, ``headers``.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Client:
     ) -> SubmittedRun:
         """Queue a run for the workers, as ``App.submit`` does; a new thread without ``thread``.
 
-        Each call is a run of its own, unless it has the ``key`` of another: then that run is found,
-        as it is; with ``retry``, one that failed or was cancelled is retried. ``graph`` is
-        needed for a new thread if the server has several.
+        Each call is a separate run, unless it has another's ``key``: then that run is found, as it
+        is; with ``retry``, one that failed or was cancelled is retried. ``graph`` is needed for a
+        new thread if the server has several.
         """
         options = {"if_busy": if_busy, "if_absent": if_absent, "retry": retry}
         body = {
@@ -123,10 +123,10 @@ class Client:
         on_behalf_of: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> SubmittedRun:
-        """Answer open questions of a thread: the only one, ``question``, or several by their ids.
+        """Answer a thread's open questions: the only one, ``question``, or several by their ids.
 
-        The name of the token is stored as who answered; ``reason`` and ``on_behalf_of`` are as you
-        say. With ``shown``, the question's digest, a question that has changed is not answered.
+        The token's name is stored as who answered; ``reason`` and ``on_behalf_of`` are as you say.
+        With ``shown``, the question's digest, a question that has changed is not answered.
         """
         given: dict[str, Any] = {} if answer is UNANSWERED else {"answer": answer}
         if answers is not None or question is not None:
@@ -274,8 +274,6 @@ class Client:
 
 
 class _BlockingTransport:
-    """Performs the effects of one call; it may have a stream open."""
-
     def __init__(self, http: httpx.Client, held: ExitStack) -> None:
         self._http, self._held = http, held
         self._parts: Iterator[bytes] = iter(())

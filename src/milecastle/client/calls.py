@@ -1,10 +1,10 @@
-"""The calls of a client, without I/O: generators of effects.
+"""A client's calls, without I/O: generators that yield effects.
 
 Rules:
 
 - A request is repeated until the server has answered it, or the caller's patience is over. So each
   request that changes something has a key, made before it is sent for the first time: whatever
-  became of the lost ones, it takes effect once.
+  happened to the lost ones, it takes effect once.
 - A reader of events continues after the last event it was given, whichever server answers.
 """
 
@@ -53,7 +53,7 @@ _LONGEST_PAUSE: Final = 2.0
 
 
 def path_of(thread: str, *parts: str) -> str:
-    """The path of a thread; a name that is nothing but dots is no step upwards."""
+    """A thread's path; a name with nothing but dots is not a step upwards."""
     name = quote(thread, safe="")
     return "/".join(["/v1/threads", name if name.strip(".") else name.replace(".", "%2E"), *parts])
 
@@ -82,7 +82,6 @@ class Patience:
 
 
 def answered(request: HttpCall, patience: float) -> Steps[HttpAnswer]:
-    """Send a request until it is answered; raise the answer's error."""
     waiting = Patience(patience)
     while True:
         answer = yield request
@@ -103,7 +102,7 @@ def document(kind: type[D], request: HttpCall, patience: float) -> Steps[D]:
 
 
 def cancelled(thread: str, run_id: str | None, patience: float) -> Steps[bool]:
-    """Cancel the run that is the current one now, and no later one, however often it is asked."""
+    """Cancel the current run, and no later one, however often it is asked."""
     path = path_of(thread)
     if run_id is None:
         shown = yield from document(ThreadSnapshot, HttpCall("GET", path), patience)
@@ -114,7 +113,6 @@ def cancelled(thread: str, run_id: str | None, patience: float) -> Steps[bool]:
 
 
 def waited(thread: str, timeout: float | None, patience: float) -> Steps[RunResult]:
-    """Wait until the thread's run has stopped, in whatever process it runs."""
     end = None if timeout is None else monotonic() + timeout
     while True:
         left = _LONGEST_POLL if end is None else end - monotonic()
@@ -136,7 +134,6 @@ def waited(thread: str, timeout: float | None, patience: float) -> Steps[RunResu
 
 
 def shown(thread: str, at: int | str | None, patience: float) -> Steps[ThreadSnapshot]:
-    """A thread's state, with the channels that are too large for one response."""
     query = {} if at is None else {"at": str(at)}
     found = yield from document(ThreadSnapshot, HttpCall("GET", path_of(thread), query), patience)
     if found.state is None:  # it is encrypted, and the server does not have the key
@@ -171,7 +168,6 @@ def _listed(
     limit: int | None,
     patience: float,
 ) -> Steps[None]:
-    """Yield an ``Yielded`` for each line of a list, page by page."""
     left = limit
     query = dict(request.query)
     while left is None or left > 0:

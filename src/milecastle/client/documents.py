@@ -1,4 +1,4 @@
-"""A server's answers, as its client reads them: fields that it does not know are left out.
+"""A server's answers, as its client reads them: unknown fields are left out.
 
 A test compares each with the server's own document.
 """
@@ -13,16 +13,15 @@ import msgspec
 from milecastle.support.prepared import prepared
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all of them."""
+class Answered(msgspec.Struct, frozen=True, kw_only=True): ...
 
 
 @prepared
 class SubmittedRun(Answered, frozen=True):
-    """A run handed over to the workers.
+    """A run queued for the workers.
 
     ``reused``: nothing was started, because this run was found. ``seq`` is the checkpoint that
-    handed it over, if one was written.
+    queued it, if one was written.
     """
 
     thread: str
@@ -46,7 +45,7 @@ class SentMessage(Answered, frozen=True):
 
 
 class AskedQuestion(Answered, frozen=True):
-    """An open question. ``answer`` is the JSON schema of valid answers; ``None``: anything.
+    """An open question. ``answer`` is the JSON schema for valid answers; ``None``: anything.
 
     ``refused`` says why the last answer was refused, ``until`` when the question times out.
     ``digest`` identifies the question as it is shown.
@@ -117,7 +116,7 @@ class ThreadSnapshot(Answered, frozen=True):
 
 
 class ThreadSummary(Answered, frozen=True):
-    """A thread of a list; ``run_id`` and the times are those of its current run."""
+    """A listed thread; ``run_id`` and the times are its current run's."""
 
     thread: str
     status: str
@@ -143,10 +142,10 @@ class WaitingThread(Answered, frozen=True):
 
 
 class ClientEvent(Answered, frozen=True):
-    """An event of a followed thread, with the fields of ``Event``.
+    """An event in a followed thread, with the fields of ``Event``.
 
-    ``state``: a committed checkpoint, with its ``state``. ``emit``: a value that a node emitted, in
-    ``update``. ``missed``: so many emitted values were lost (``data["count"]``). ``stopped``: the
+    ``state``: a committed checkpoint, with its ``state``. ``emit``: a value emitted by a node, in
+    ``update``. ``missed``: emitted values were lost, ``data["count"]`` of them. ``stopped``: the
     run has stopped. ``id`` is given to ``follow(after=)`` to continue after this event; ``None`` if
     it is not replayed. ``data`` is the event as it was sent.
     """
@@ -190,8 +189,6 @@ class HistoryPage(Answered, frozen=True):
 
 @prepared
 class ProblemAnswer(Answered, frozen=True):
-    """A problem document, or what a proxy sent in its place."""
-
     detail: str = ""
     code: str | None = None
     reasons: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Effects of a call, for its transport. A call is a generator: it yields these, and does no I/O."""
+"""Effects for a call's transport. A call is a generator: it yields these, and does no I/O."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Yielded(msgspec.Struct, frozen=True):
-    """Give the caller a value."""
-
     value: Any
 
 
@@ -46,7 +44,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 
 class LostResponse(msgspec.Struct, frozen=True):
-    """Nothing, or not everything, was received: what the server did is unknown."""
+    """Nothing, or not everything, was received: the request's effect is unknown."""
 
     reason: str
 

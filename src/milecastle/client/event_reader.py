@@ -13,14 +13,13 @@ _KNOWN: Final = ("state", "emit", "missed", "stopped")
 
 
 class EventReader:
-    """Reads one response. A line ends with LF: text of a state may have other separators."""
+    """Reads one response. A line ends with LF: a state's text may have other separators."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._fields: dict[bytes, bytes] = {}
 
     def read(self, part: bytes) -> Iterator[ClientEvent]:
-        """The events that are complete with this part."""
         *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
             name, _, value = line.removesuffix(b"\r").partition(b":")

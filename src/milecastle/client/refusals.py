@@ -38,9 +38,9 @@ def unavailable(reason: str, seconds: float) -> Unavailable:
 
 
 def error_of(answer: HttpAnswer) -> MilecastleError:
-    """The exception for a status that is not a success.
+    """The exception for an error status, with its message and code.
 
-    It has a message and a code. Of the attributes of its class it has only the ``reasons``.
+    Of the class's attributes it has only the ``reasons``.
     """
     try:
         problem = msgspec.json.decode(answer.content, type=ProblemAnswer)

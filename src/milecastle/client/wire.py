@@ -1,5 +1,3 @@
-"""Settings of httpx that both clients share."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ from milecastle.version import __version__
 
 
 def settings_for(url: str, token: str | None, more: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arguments of httpx's clients, which follow no redirect and may have many streams open."""
+    """Arguments for httpx's clients, which follow no redirect and may have many streams open."""
     if not url.startswith(("http://", "https://")):
         raise InvalidRequest(f"a server's URL begins with http:// or https://, not {url!r}")
     given = dict(more or {})
@@ -26,7 +24,6 @@ def settings_for(url: str, token: str | None, more: Mapping[str, Any] | None) ->
 
 
 def arguments_of(request: HttpCall) -> dict[str, Any]:
-    """Arguments of ``stream``."""
     headers = dict(request.headers)
     content = None
     if request.body is not None:

@@ -48,7 +48,6 @@ def may_match(pattern: str, text: str) -> bool:
 
 
 def _ways(pattern: str, size: int) -> float:
-    """Upper bound for ways to match a text this long; infinite if unknown."""
     end = len(pattern) - pattern.endswith("$")
     place, ways = int(pattern.startswith("^")), 1
     if len(pattern) > _MAX_PATTERN:
@@ -132,7 +131,6 @@ def deliver(answer: Any, wanted: Any) -> Any:
 
 
 def read_message(value: Any, wanted: Any, what: str) -> Any:
-    """A message's value in its declared type: an instance, or plain data for one."""
     try:
         return _read_as(as_plain(value), wanted)
     except InvalidAnswer:
@@ -142,7 +140,6 @@ def read_message(value: Any, wanted: Any, what: str) -> Any:
 
 
 def read_config(given: Any, wanted: type) -> Any:
-    """A run's config in its declared type: an instance, or plain data for one."""
     if not is_typeddict(wanted) and isinstance(given, wanted):
         return given
     try:

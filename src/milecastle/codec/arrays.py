@@ -1,7 +1,7 @@
 """NumPy arrays and scalars.
 
 NumPy is used when the program has imported it and is never imported from here. Only element
-types of plain memory are stored: no objects, no records, no platform-sized floats.
+types in plain memory are stored: no objects, no records, no platform-sized floats.
 """
 
 from __future__ import annotations

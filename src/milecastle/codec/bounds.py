@@ -107,7 +107,7 @@ def refuse_excess(data: bytes, path: str = "$") -> None:
 def _count(data: bytes) -> tuple[int, int]:
     """The number of containers and items in ``data``, up to the limits.
 
-    The body of an extension that is a container is walked as if it were there without the
+    An extension that is a container is walked as if it were there without the
     extension. If it is not msgpack the count is wrong from there on, and decoding ends there.
     """
     to_header, to_other = _patterns()

@@ -96,7 +96,6 @@ class LogCodec:
         self.encrypts = sealer is not envelope
 
     def for_thread(self, key: ThreadKey, *, new: bool = False) -> LogCodec:
-        """Codec for one thread; ``new`` if the thread starts with this payload."""
         if self._sealers is None:
             return self
         bound = LogCodec(self._values)
@@ -122,7 +121,6 @@ class LogCodec:
         )
 
     def unseal_chain(self, entries: Sequence[Entry]) -> list[bytes]:
-        """Bodies of a chain's entries, oldest first, each opened after the others."""
         bodies: list[bytes] = []
         cut = 0
         for entry in entries:
@@ -177,7 +175,7 @@ class LogCodec:
     def rebuild(self, bodies: Sequence[bytes], *, encoded: str | None = None) -> dict[str, Any]:
         """The values after all these bodies in turn; the first is a snapshot.
 
-        The value of the channel ``encoded`` is left as bytes, if it was set as a whole.
+        The channel ``encoded`` is left as bytes, if it was set as a whole.
         """
         body, left = _joined(bodies), None
         if encoded is not None:

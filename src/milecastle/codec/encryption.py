@@ -65,13 +65,10 @@ WrappedKey = tuple[str, bytes]
 
 
 def new_thread_key() -> bytes:
-    """A new thread's key: id, encryption key and digest key."""
     return os.urandom(_ID_BYTES + 2 * KEY_BYTES)
 
 
 class KeyWrapper:
-    """Wraps and unwraps thread keys with a keyring; its first key wraps."""
-
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self.current = next(iter(keys))
@@ -121,7 +118,6 @@ class FileCipher:
         )
 
     def unseal(self, number: int, data: bytes) -> bytes:
-        """The chunk; ``EncryptionError`` if it is not this chunk in this file."""
         try:
             found = self._cipher.decrypt(number.to_bytes(_NONCE_BYTES), data, _FILE_PURPOSE)
         except (InvalidTag, ValueError):
@@ -196,7 +192,6 @@ class ThreadSealer:
         return hmac.digest(self._digest_key, body, "sha256")[:16].hex()
 
     def _bound(self, flags: int, place: PayloadPlace, life: bytes) -> bytes:
-        """The bytes authenticated with a body."""
         if place.task is not None:
             packed = _PLACE.pack(FORMAT_VERSION, flags, place.seq, _RESULT)
             return self._owner + packed + _bytes_of(place.task) + life

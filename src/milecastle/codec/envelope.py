@@ -9,6 +9,8 @@ Rules:
 - Encrypted payloads have a flag. They are not opened here.
 - Payloads whose large values are in object storage have a flag. Only the store that wrote them
   restores them (``milecastle.stores.offloading``).
+- The oldest entry of an archived thread has its payload in another one with a flag, which says
+  where the entries before it are.
 - A payload that names files is around another payload, and says which, whether or not that one is
   encrypted. It has a flag, and that of an encrypted payload if it is one.
 """
@@ -57,9 +59,7 @@ class Sealer(Protocol):
 
 
 class Sealers(Protocol):
-    def sealer(self, key: ThreadKey, *, new: bool) -> Sealer:
-        """The thread's sealer; ``new`` if the thread starts and may get a key."""
-        ...
+    def sealer(self, key: ThreadKey, *, new: bool) -> Sealer: ...
 
 
 class _Unbound:
@@ -90,6 +90,7 @@ COMPRESSED: Final = 1
 ENCRYPTED: Final = 2
 OBJECTS: Final = 4
 FILES: Final = 8
+ARCHIVE: Final = 16
 
 _LEVEL: Final = 1
 _HEADER: Final = struct.Struct(">BBI")
@@ -153,7 +154,7 @@ def unframe(payload: bytes) -> tuple[int, bytes]:
     version, flags, body = _undamaged(payload)
     if version > FORMAT_VERSION:
         raise FormatTooNew(found=version, supported=FORMAT_VERSION, place="a stored value")
-    if flags & OBJECTS:
+    if flags & (OBJECTS | ARCHIVE):
         raise NoObjects(
             "a stored value is in object storage, and the store was opened without it: pass the "
             "objects= that it was written with, or set MILECASTLE_OBJECTS for the command line"
@@ -196,6 +197,22 @@ def names_files(payload: bytes) -> bool:
     return _has_flag(payload, FILES)
 
 
+def frame_archive(segments: bytes, payload: bytes) -> bytes:
+    flags = ARCHIVE | (payload[1] & ENCRYPTED if len(payload) > 1 else 0)
+    return frame(flags, len(segments).to_bytes(4) + segments + payload)
+
+
+def unframe_archive(payload: bytes) -> tuple[bytes, bytes]:
+    """Encoded segments, and the payload inside."""
+    _, _, body = _undamaged(payload)
+    end = 4 + int.from_bytes(body[:4])
+    return body[4:end], body[end:]
+
+
+def names_archive(payload: bytes) -> bool:
+    return _has_flag(payload, ARCHIVE)
+
+
 def plain_size(payload: bytes) -> int:
     if len(payload) <= _HEADER.size or payload[:2] != _COMPRESSED_HEAD:
         return len(payload)
@@ -205,10 +222,9 @@ def plain_size(payload: bytes) -> int:
         return 0
 
 
-def compress(body: bytes) -> tuple[int, bytes]:
-    """Flags and body to store: compressed if long and shorter that way."""
-    if len(body) > COMPRESS_ABOVE:
-        smaller = zstd.compress(body, _LEVEL)
+def compress(body: bytes, level: int = _LEVEL, above: int = COMPRESS_ABOVE) -> tuple[int, bytes]:
+    if len(body) > above:
+        smaller = zstd.compress(body, level)
         if len(smaller) < len(body):
             return COMPRESSED, smaller
     return 0, body

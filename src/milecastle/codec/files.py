@@ -26,7 +26,6 @@ _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def parts_of_file(file: File) -> list[object]:
-    """A file's stored form; ``ValueError`` unless object storage returned it."""
     if not _DIGEST.fullmatch(file.digest):
         raise ValueError("not a digest")
     return [file.digest, file.name, file.size, file.secret]

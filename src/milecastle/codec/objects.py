@@ -129,8 +129,6 @@ class StructShape(RecordShape):
 
 
 class ModelShape(RecordShape):
-    """A pydantic model: its fields, extra fields, private attributes and the set of fields set."""
-
     code = codes.MODEL
     width = 4
 

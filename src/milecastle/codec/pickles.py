@@ -86,7 +86,6 @@ class PickleCodec:
         return data
 
     def check(self, value: object, path: str) -> None:
-        """Raise ``UnserializableState`` if a part at ``path`` cannot be stored."""
         self._values.encode(value, path=path)
 
     def loads(self, data: bytes) -> object:
@@ -115,7 +114,7 @@ class PickleCodec:
 
 
 class _Opcodes(bytes):
-    """Opcodes waiting for the preceding ones."""
+    pass
 
 
 class _Writer:
@@ -360,7 +359,6 @@ _LEAF: Final = _Name(_HERE, "leaf")
 
 
 def _settled(value: Any) -> object:
-    """A value allowed in a container: not a name or an open container."""
     kind = kind_of(value)
     if kind is tuple:
         return Ext(codes.TUPLE, _pack([_settled(item) for item in value]))

@@ -49,7 +49,7 @@ def _are_settled(items: Collection[object], room: int) -> bool:
 
 
 def _kinds(items: Iterable[object]) -> set[type]:
-    """Types of many items; counting one type is twice as fast as collecting a set."""
+    """The item types; counting one type is twice as fast as collecting a set."""
     kinds = list(map(type, items))
     first = kinds[0] if kinds else type(None)
     return {first} if kinds.count(first) == len(kinds) else set(kinds)

@@ -53,7 +53,6 @@ class Refusal(Exception):
         self.segments: list[tuple[str, str]] = []
 
     def within(self, segment: str, shown: str = "") -> None:
-        """Add a container on the way up, and its form in messages if different."""
         self.segments.append((segment, shown or segment))
 
     def path(self, root: str, *, shown: bool = False) -> str:
@@ -105,7 +104,6 @@ _TIMESTAMPS: Final = (b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
 
 
 def has_timestamp(data: bytes) -> bool:
-    """True if ``data`` contains msgpack's own timestamp, which is never written here."""
     if b"\xff" not in data or not any(start in data for start in _TIMESTAMPS):
         return False
     return find_bad(data, lambda _code, _body: None) is not None

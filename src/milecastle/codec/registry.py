@@ -161,11 +161,6 @@ class TypeRegistry:
         return found
 
     def find(self, name: str) -> Shape | None:
-        """The shape with this name, else None.
-
-        Raises:
-            LookupError: several subclasses have that name.
-        """
         found = self._by_name.get(name) or self._subclasses.get(name)
         if found is None:
             found = message_named(name) or self._search(name)

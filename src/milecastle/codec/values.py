@@ -85,11 +85,6 @@ class ValueWriter:
         }
 
     def write(self, value: object) -> bytes:
-        """The bytes of ``value``.
-
-        Raises:
-            Refusal: something in it cannot be stored.
-        """
         body = self._packed(self._wire(value, MAX_DEPTH), type(value))
         reason = excess_of(body)
         if reason is not None:
@@ -262,7 +257,6 @@ class ValueReader:
         self._decode: Callable[[bytes | memoryview], Any] = Decoder(ext_hook=self.extension).decode
 
     def read(self, data: bytes) -> object:
-        """Decode ``data``; may raise any exception for bytes no writer wrote."""
         refuse_odd_keys(data)
         value = self._decode(data)
         # A level takes a byte at least, and a timestamp has one of 255: the usual small update.

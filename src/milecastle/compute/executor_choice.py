@@ -1,4 +1,4 @@
-"""Which executor a task gets: this process's, or the site its node names.
+"""The executor for a task: this process's, or the site its node names.
 
 A local executor does the waiting; a task ending elsewhere wakes it.
 """
@@ -38,8 +38,6 @@ def site_of(run_on: Any) -> Site:
 
 
 class ExecutorChoice:
-    """Executors for a graph with remote nodes; others run by ``local``."""
-
     def __init__(
         self, local: SeenExecutors, graph: CompiledGraph, sites: Callable[[Any], Site] = site_of
     ) -> None:

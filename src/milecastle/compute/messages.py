@@ -76,8 +76,7 @@ class Forget(TaskMessage, frozen=True):
     run: int
 
 
-class EndProcess(TaskMessage, frozen=True):
-    """No more tasks: the task server ends."""
+class EndProcess(TaskMessage, frozen=True): ...
 
 
 class Raised(msgspec.Struct, array_like=True, frozen=True):

@@ -146,8 +146,6 @@ class _Child:
 
 
 class ProcessPool:
-    """A ``Site``: at most ``most`` processes, started as needed."""
-
     hint = '; its output says why. A script starts its runs under `if __name__ == "__main__":`'
 
     def __init__(

@@ -105,8 +105,7 @@ class _Actor:
         except Exception as error:
             raise OSError("Ray does not know the actor") from error
 
-    def join(self, timeout: float | None = None) -> None:
-        """Ray ends it."""
+    def join(self, timeout: float | None = None) -> None: ...
 
     def kill(self) -> None:
         self.exitcode = -1

@@ -29,7 +29,6 @@ _GLANCE: Final = 0.1
 def call_elsewhere(
     graph_in: Callable[[str], CompiledGraph | None], flow: FlowRun, /, *args: Any, **named: Any
 ) -> Any:
-    """The result of a step; it is stopped if the flow is."""
     running, ended = cast("RunningTask", current_task.get()), Event()
     graph = cast("CompiledGraph", graph_in(flow.name))
     if graph.nodes[flow.name].is_async and not flow.is_async:

@@ -343,8 +343,6 @@ class Pipe(Protocol):
 
 
 class Server:
-    """One pipe's task server: a thread reads, the calling thread runs the tasks."""
-
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
         self._todo: SimpleQueue[Enter | SharedValues | Forget | TaskSent | None] = SimpleQueue()

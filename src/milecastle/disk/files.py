@@ -67,7 +67,6 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
 
 
 def append(fd: int, data: bytes) -> None:
-    """Append ``data``; after an error part of it may have been written."""
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])

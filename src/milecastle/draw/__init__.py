@@ -3,8 +3,8 @@
 Rules:
 
 - Offline and with the standard library only.
-- The same manifest gives the same bytes on every Python version: whole numbers for coordinates,
-  no Unicode tables of the interpreter.
+- The same manifest gives the same bytes on every Python version: whole numbers for coordinates, and
+  none of the interpreter's Unicode tables.
 - Names are data, never markup.
 """
 

@@ -1,6 +1,6 @@
 """A plain layout for large graphs: boxes in a grid, links along the streets between them.
 
-Its cost is that of writing it down: no order is searched for. Links share streets, and their labels
+Its cost is linear in its output: no order is searched for. Links share streets, and their labels
 are not drawn.
 """
 

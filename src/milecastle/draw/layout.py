@@ -277,8 +277,8 @@ class _Arrangement:
     def _feet(self, boxes: list[Box]) -> dict[tuple[int, bool], int]:
         """Distance from a box's middle to its links, by (tie, at the top of its path).
 
-        All meet in the middle, except where links in both directions share a side of the box:
-        there they stand in the order of where they come from.
+        All meet in the middle, except where links in both directions share a side of the box: there
+        they are ordered by origin.
         """
         sides: dict[tuple[int, bool], list[tuple[int, bool, int]]] = {}
         for number, strand in enumerate(self.strands):

@@ -1,7 +1,7 @@
-"""The order of nodes within rows: few crossings, and a slot for every link in each row it passes.
+"""Node order within rows: few crossings, and a slot for every link in each row it passes.
 
-A link passing rows has a *stop* in each of them, so no link runs through a box. A link
-that leads back over more than one row is a *lane*: a column of stops beside its two boxes.
+A link passing rows has a *stop* in each row, so no link runs through a box. A link that leads back
+over more than one row is a *lane*: a column of stops beside its two boxes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class Rows:
         return total
 
     def untangle(self) -> None:
-        """Sweep down and up, a bounded number of times; keep the best order seen."""
         self._depth_first()
         best, kept = self.crossings(), [list(row) for row in self.order]
         for sweep in range(_SWEEPS):

@@ -1,9 +1,9 @@
 """Horizontal places: long links straight, nodes in the middle of their neighbours.
 
 The rows are aligned four times (from above and from below, leftmost and rightmost) into columns
-that move as one, each column packed as tightly as the widths allow; a point's place is the mean
-of its two middle places. Order and distances hold in all four, so they hold in the mean. At last,
-bends of a few pixels are straightened and lanes move close to their boxes.
+that move as one, each column packed as tightly as the widths allow; a point's place is the mean of
+its two middle places. Order and distances hold in all four, so they hold in the mean. At last,
+small bends are straightened and lanes move close to their boxes.
 """
 
 from __future__ import annotations

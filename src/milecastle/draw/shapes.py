@@ -1,5 +1,3 @@
-"""The shapes of a layout: links to lay out, boxes and wires."""
-
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -52,7 +52,7 @@ def _fan_outs(graph: CompiledGraph) -> set[str]:
 
 
 class Link(NamedTuple):
-    """All edges between two nodes. ``fixed`` if one of them is."""
+    """All edges between two nodes. ``fixed`` if one is."""
 
     source: int
     target: int

@@ -1,5 +1,3 @@
-"""The colours of the SVG drawing, light and dark."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

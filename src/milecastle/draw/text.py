@@ -1,7 +1,7 @@
 """A graph as text for a terminal, without colour.
 
-A graph going straight on is a column of boxes, with its other links noted beside them. Any
-other graph is an outline: each node with the links leaving it, in reading order.
+A graph going straight on is a column of boxes, with its other links noted beside them. Any other
+graph is an outline: each node with the links leaving it, in reading order.
 """
 
 from __future__ import annotations

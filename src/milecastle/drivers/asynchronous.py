@@ -1,6 +1,6 @@
 """The asynchronous driver: performs effects on an event loop.
 
-- Tasks run by the executor of the loop (``loop_tasks.py``).
+- The loop's executor runs tasks (``loop_tasks.py``).
 - A blocking store is never called on the loop, nor behind sync nodes: it has its own threads.
 - Cancellation and timeouts reach inside async nodes.
 """
@@ -60,8 +60,6 @@ AskStore = Callable[..., Awaitable[Any]]
 
 
 class _Services(HostServices):
-    """Loop services for a run: async nodes wait without blocking it."""
-
     def __init__(
         self, host: Host, executor: LoopExecutor, commit: CommitBatch, ask_store: AskStore
     ) -> None:
@@ -125,7 +123,6 @@ class Drive:
         return self.result()
 
     async def hand_over(self) -> Ending:
-        """Commit the opening of a run queued for workers: nothing runs here."""
         host = self._host
         if host.committer is not None:
             self._commit = host.seen(commits_of(host.committer).commit)
@@ -154,7 +151,6 @@ class Drive:
             self._release()
 
     def result(self) -> Ending:
-        """The run's ending, after its events were read to the end."""
         if self._ending is None:
             raise RuntimeError("the run has not stopped")
         return self._ending
@@ -253,7 +249,6 @@ class Drive:
                 )
 
     async def _ask_store(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a store read: in a thread if the store may block."""
         store = self._host.store
         if store is None or not store.blocking:
             return function(*args)

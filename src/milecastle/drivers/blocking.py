@@ -1,6 +1,6 @@
 """The blocking driver: performs effects on the calling thread.
 
-A single task runs there too; tasks of a step with several run in threads that live as long as the
+A single task runs there too; tasks in a step with several run in threads that live as long as the
 run. A sync node cannot be interrupted: the run stops before the next step. Tasks running in other
 processes can.
 """
@@ -57,10 +57,6 @@ class _Services(HostServices):
 
 
 def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
-    """Perform a run's effects; yields the events the host wants to see.
-
-    Closing this generator ends the run cleanly at its last commit.
-    """
     executor = host.executors.on_thread(host.ports, host.max_parallel)
     effects = begin(_Services(host, executor))
     # the task that the reader of the events is part of, if it is of any

@@ -90,7 +90,6 @@ class Committer:
         self.forget()
 
     def forget(self) -> None:
-        """Start over: a forked child has the queue but not the thread."""
         self._waiting: deque[Waiter] = deque()
         self._places = [threading.Lock() for _ in range(self._writers)]
         self._changed = threading.Condition()
@@ -103,7 +102,6 @@ class Committer:
         return self
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch, from any thread except a loop's; raises its error."""
         ident = get_ident()
         for place in self._places:
             if place.acquire(blocking=False):

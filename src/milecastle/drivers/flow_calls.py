@@ -36,7 +36,6 @@ _MOST_PARTS: Final = 32
 def run_flow(
     context: Context, function: Callable[..., Any], given: Mapping[str, Any], most: int
 ) -> Any:
-    """Call a flow's function, with what was recorded."""
     run = begin_flow(context, most, is_async=False)
     run.perform = _Blocking(run).perform
     root = FlowBranch(run)

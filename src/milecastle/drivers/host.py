@@ -96,7 +96,6 @@ class Host:
             self._commit(batch)
 
     def commit_by(self, commit: Callable[[Batch], None]) -> None:
-        """Commit by another way: in a transaction of the caller."""
         self._commit = commit
         if not self.observers.sees_commits:
             self.commit = commit
@@ -130,7 +129,6 @@ class Host:
         return self._wanted(event) if self._wanted else None
 
     def perform_last(self, effect: Commit | Emit) -> Exception | None:
-        """Perform an effect of a stopping run; return its error."""
         try:
             if isinstance(effect, Commit):
                 self.commit(effect.batch)
@@ -141,7 +139,6 @@ class Host:
         return None
 
     def check(self) -> None:
-        """Raise ``Stopped`` if the run must stop or timed out."""
         reason = self.stop_reason()
         if reason is not None:
             raise Stopped(reason)

@@ -76,8 +76,7 @@ class _Threads(NodeCaller):
     def wake(self) -> None:
         self._get().wake()
 
-    def cancel(self, tasks: Sequence[RunTask]) -> None:
-        """A thread cannot be stopped: its task runs to its end."""
+    def cancel(self, tasks: Sequence[RunTask]) -> None: ...
 
     def emit(self, event: Event) -> None:
         self._get().emit(event)

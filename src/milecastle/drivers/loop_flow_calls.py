@@ -1,6 +1,6 @@
-"""Performing the calls of a flow on an event loop.
+"""Performing a flow's calls on an event loop.
 
-Parts of ``gather`` are tasks of the loop. A plain function as a step runs in a thread.
+Parts of ``gather`` are tasks on the loop. A plain function as a step runs in a thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from milecastle.graph.functions import is_async
 async def arun_flow(
     context: Context, function: Callable[..., Any], given: Mapping[str, Any], most: int
 ) -> Any:
-    """Async version of ``run_flow``."""
     run = begin_flow(context, most, is_async=True)
     run.perform = _OnLoop(run).perform
     root = FlowBranch(run)

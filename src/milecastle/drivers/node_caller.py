@@ -60,7 +60,6 @@ class NodeCaller:
         self._runs: list[RunFacts] = []
 
     def _enter(self, run: RunFacts) -> None:
-        """Look up a run. Most tasks belong to the same run as the task before."""
         place = places.get(run)
         if place is None:
             graph = self._graph(run)
@@ -110,7 +109,6 @@ class NodeCaller:
 
 
 def perform(running: RunningTask) -> Any:
-    """Call the node's function; an async one returns its coroutine."""
     _set_task(running)
     node, task, around = running.node, running.task, running.place.around
     context = running.context if node.wants_context else None

@@ -27,7 +27,6 @@ Wrap = Callable[[], AbstractContextManager[object]]
 
 @cache
 def _traces(kind: type) -> bool:
-    """True for tracing observers; cached because the check takes longer than a step."""
     return issubclass(kind, TracingObserver)
 
 

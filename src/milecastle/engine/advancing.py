@@ -48,7 +48,7 @@ class Advance:
         self.failures: dict[str, Any] = {}
 
     def straight(self, names: tuple[str, ...]) -> bool:
-        """Decide what runs next by one edge or one router; ``False`` if that takes more.
+        """Decide the next nodes by one edge or one router; ``False`` if that takes more.
 
         So it does if events are wanted.
         """
@@ -64,7 +64,7 @@ class Advance:
     def after(
         self, names: tuple[str, ...], source: Source, gotos: Gotos | None = None
     ) -> Generator[Effect, Any, None]:
-        """These nodes have run: decide what runs next and commit the step.
+        """Decide the next nodes after these, and commit the step.
 
         Only for those that do not lead ``straight`` on.
         """
@@ -83,7 +83,7 @@ class Advance:
             yield from run.run_events.moved(names, way.looked, progress.step, progress.values)
 
     def again(self) -> Generator[Effect, Any, None]:
-        """The step is committed, but what runs next is not known: evaluate again.
+        """The step is committed, but its next nodes are not known: evaluate again.
 
         Only for nodes that do not lead ``straight`` on.
         """
@@ -99,7 +99,6 @@ class Advance:
             yield from run.run_events.moved(names, way.looked, progress.step, progress.values)
 
     def _ask(self, router: Router) -> bool:
-        """Fast path: one router returning one name; ``False`` if it did not."""
         progress = self._progress
         try:
             returned = router.function(self._run.schema.present(progress.values))

@@ -55,8 +55,8 @@ class ReducerFailed(Exception):
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """A task's outcome: its update, and its targets if it names them.
 
-    ``failure`` is why it leads there: the node, the type of its error and the message. ``memory``
-    is what it writes to long-term memory.
+    ``failure`` is why it leads there: the node, the error's type and the message. ``memory``
+    is its writes to long-term memory.
     """
 
     update: Mapping[str, Any]
@@ -91,7 +91,6 @@ def unpack(kept: Mapping[str, Any]) -> Outcome:
 
 
 def pack_goto(targets: Sequence[Target]) -> list[Any]:
-    """Targets as plain data; ``None`` means the node's edges."""
     return [
         [target.node, dict(target.update)] if isinstance(target, Send) else target
         for target in targets
@@ -133,7 +132,6 @@ def read_outcome(
 
 
 def _targets(graph: CompiledGraph, node: str, goto: Collection[Any]) -> tuple[str | Send, ...]:
-    """A node's targets; refuses those that cannot be stored, read again or followed."""
     for target in goto:
         if isinstance(target, Send):
             if not isinstance(cast("Any", target.update), Mapping):
@@ -173,7 +171,6 @@ def prepared(schema: StateSchema, returned: Any) -> Any:
 def read_update(
     schema: StateSchema, node: str, returned: Any, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """A node's result as an update: a dict, nothing, or a changed state."""
     if type(returned) is dict:
         return cast("dict[str, Any]", returned)
     if returned is None:
@@ -192,7 +189,7 @@ def read_update(
 def _changed_fields(
     schema: StateSchema, node: str, returned: Any, before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields of a returned state that differ from those the node received.
+    """A returned state's fields that differ from those the node received.
 
     They are compared with the values, because a node may have changed its input.
     """
@@ -304,7 +301,6 @@ def apply_guarded(
 
 
 def refuse_unmade(schema: StateSchema, values: dict[str, Any], node: str) -> None:
-    """Raise ``InvalidUpdate`` if no state can be built from ``node``'s update."""
     refused = schema.refusal_of(values)
     if refused is not None:
         raise InvalidUpdate(
@@ -320,7 +316,7 @@ def _refuse_unmade_by_any(
     values: dict[str, Any],
     updates: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> None:
-    """The same after several tasks: name the first refused alone, or the last."""
+    """``refuse_unmade`` after several tasks: name the first refused alone, or the last."""
     if schema.refusal_of(values) is None:
         return
     for node, update in updates:
@@ -349,7 +345,6 @@ def _not_taken(
 
 
 def as_request(what: str, error: InvalidUpdate | ReducerFailed) -> InvalidRequest:
-    """Error for a caller whose input or update does not match the state."""
     if isinstance(error, ReducerFailed):
         return InvalidRequest(
             f"the {what} does not match the state: {error} with {type(error.cause).__name__}"

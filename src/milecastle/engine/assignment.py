@@ -68,7 +68,6 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def retry_at(self, error: BaseException, record: RunRecord, now: int) -> int | None:
-        """Retry time after this error; ``None`` if the run is not retried."""
         retry, attempt = self.retry, record.retry_count + 1
         cause = error.cause if isinstance(error, ExecutionError) else error
         if retry is None or attempt >= retry.attempts or not isinstance(error, RunError):

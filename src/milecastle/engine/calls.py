@@ -45,8 +45,6 @@ _ENDED_WAITS: Final = (WAITS, ANSWERS, TIMED_OUT, ANSWERED_BY)
 
 
 class RecordedCall(NamedTuple):
-    """A record, as read."""
-
     id: str
     kind: str
     name: str
@@ -58,9 +56,9 @@ class RecordedCall(NamedTuple):
 
 
 class NewCall(NamedTuple):
-    """A record to write. ``message`` is the number of the one it received.
+    """A record to write. ``message`` is the received message's number.
 
-    ``memory`` is what the call wrote to long-term memory.
+    ``memory`` is the call's writes to long-term memory.
     """
 
     record: list[Any]
@@ -73,7 +71,7 @@ def shown(kind: str, name: str) -> str:
 
 
 class CallLog:
-    """Recorded calls of a flow's run, and its next entries."""
+    """A flow run's recorded calls, and its next entries."""
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class CallLog:
         return [RecordedCall(*record) for record in reserved.get(CALLS, ())]
 
     def ended_waits(self, known: dict[str, RecordedCall]) -> list[NewCall]:
-        """Records of the waits that have ended since the flow stopped in them."""
+        """Records for the waits that have ended since the flow stopped in them."""
         reserved, found = self._progress.reserved, list[NewCall]()
         answers, late = reserved.get(ANSWERS, {}), reserved.get(TIMED_OUT, {})
         for label, wait in each_wait(reserved):
@@ -123,7 +121,6 @@ class CallLog:
         return found
 
     def begin(self, id: str, call: str) -> None:
-        """A call is not recorded: it is made now."""
         if self._is_replay:
             raise BeyondRecord(f"call {id}, {call}")
 
@@ -149,7 +146,6 @@ class CallLog:
         self._received.give_back(message)
 
     def note(self, calls: Sequence[NewCall]) -> None:
-        """Let the next entry, whatever it is, have these records."""
         journal, progress = self._journal, self._progress
         self.end(calls)
         if journal is None:
@@ -170,7 +166,6 @@ class CallLog:
             journal.note(progress.hide(BEGAN, [journal.settled, journal.settled_id]))
 
     def end(self, calls: Sequence[NewCall]) -> None:
-        """Let the next entry consume the messages of these calls, and write their memory."""
         self._received.consume_numbers([one.message for one in calls if one.message is not None])
         for one in calls:
             if one.memory and self._saver is not None:

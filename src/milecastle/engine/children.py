@@ -1,7 +1,7 @@
-"""Children: the runs of subgraphs inside a step.
+"""Children: subgraph runs inside a step.
 
 A child is a run like any other, with its own log; its effects pass through its parent to the same
-driver. Its waits are combined with those of the parent, so several children and other tasks
+driver. Its waits are combined with its parent's, so several children and other tasks
 run at the same time.
 """
 
@@ -58,7 +58,6 @@ class Children:
     def begin(
         self, task: Task, subgraph: Subgraph, state: Any, attempt: int
     ) -> Generator[Effect, Any, Child]:
-        """Look up a subgraph's thread, and run it until it waits."""
         child = Child(task, subgraph, state, attempt)
         self._children.append(child)
         run = self._run

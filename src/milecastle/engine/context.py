@@ -48,8 +48,6 @@ _WAITS_HERE: Final = 1.0
 
 
 class FlowQuestions(Protocol):
-    """The flow a context belongs to."""
-
     def ask(
         self,
         question: Any,
@@ -66,8 +64,6 @@ Around = Callable[[RunTask], AbstractContextManager[None]]
 
 
 class _Receipt(NamedTuple):
-    """One ``receive`` call; ``is_over`` says it has timed out."""
-
     label: str
     topics: tuple[str, ...]
     is_one: bool
@@ -168,10 +164,10 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return value
 
     def transaction(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """``once``, exactly: the writes of ``function`` and its record are committed together.
+        """``once``, exactly: the function's writes and its record are committed together.
 
-        On PostgreSQL. ``function`` is called with a connection of the store as its first argument,
-        inside a transaction: its rows and the record are committed together, or neither is.
+        On PostgreSQL. ``function`` is called with a store connection as its first argument, inside
+        a transaction: its rows and the record are committed together, or neither is.
         """
         self._refuse_in_flow("step(function, ...)")
         found = self.port.recorded(self.data, name)
@@ -285,11 +281,11 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         timeout: float | timedelta | None = None,
         default: Any = MISSING,
     ) -> Any:
-        """The value of the next message of a topic; of several topics, the ``Message``.
+        """The next message's value in a topic; with several topics, the ``Message``.
 
         Without one the run stops, with the status ``sleeping``, and no process is needed until it
         comes. Then the node runs again from its beginning, and receives the same messages again,
-        in the same order: they are consumed by the commit of its step. With ``timeout``, in
+        in the same order: its step's commit consumes them. With ``timeout``, in
         seconds from the node's first arrival here, ``default`` is returned if none has come by
         then, or ``TimedOut`` raised. ``type`` converts plain data and refuses other values;
         the message then stays unread.
@@ -350,7 +346,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return value if wait.is_one else msgspec.structs.replace(found, value=value)
 
     def send(self, thread: str, value: Any, topic: str = "") -> Sent:
-        """Send a message to another thread of this graph and tenant, as ``app.send`` does.
+        """Send a message to another thread in this graph and tenant, as ``app.send`` does.
 
         A node that runs again sends it once: its key is derived from the task and the order of its
         ``send`` calls.
@@ -375,7 +371,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         config: Any = None,
         on_cancel: OnCancel = "cancel",
     ) -> str:
-        """Start a run on another thread, by workers; return the name of that thread.
+        """Start a run on another thread, by workers; return that thread's name.
 
         ``app`` has the same store, or is the name of a graph this worker serves. A node that runs
         again finds the run it started. If this thread's run is cancelled, so is the child's, unless
@@ -451,7 +447,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return found
 
     def join(self, child: str, *, timeout: float | timedelta | None = None) -> ChildResult:
-        """Wait until the run of a spawned thread ends: completed, failed for good, or cancelled.
+        """Wait until a spawned thread's run ends: completed, failed for good, or cancelled.
 
         Like ``receive``: the run stops without a process, and the node runs again from its
         beginning. Each end can be joined by one step. ``TimedOut`` after ``timeout``.
@@ -479,7 +475,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def memory(self) -> TaskMemory:
-        """Long-term memory: writes are part of the commit of this step.
+        """Long-term memory: writes are part of this step's commit.
 
         It belongs to the tenant, outlives the thread, and is not rewound by a fork.
         """
@@ -496,7 +492,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         await self.port.aremember(self.data, write, how)
 
     def recall(self, read: str, **how: Any) -> Any:
-        """Implementation of the reads of ``ctx.memory``."""
+        """Implementation of ``ctx.memory``'s reads."""
         self._refuse_in_flow_itself()
         return self.port.recall(self.data, read, how)
 
@@ -528,12 +524,12 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             )
 
     def take(self, name: str, amount: int = 1) -> None:
-        """Take an amount from a bucket of the store, as requests or tokens of a model.
+        """Take an amount from one of the store's buckets, such as a model's requests or tokens.
 
         The run waits for its turn, in the order of arrival. For a second or more it stops, with the
         status ``sleeping``, without a process; then the node runs again from its beginning, and
-        this call returns. A node that runs again takes once, a retry of it included. In a step of a
-        flow the process waits. ``InvalidRequest`` if there is no such bucket, or if the amount is
+        this call returns. A node that runs again takes once, also when it is retried. In a flow's
+        step the process waits. ``InvalidRequest`` if there is no such bucket, or if the amount is
         more than its burst.
         """
         given = self._taking(name, amount)
@@ -588,7 +584,6 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return found
 
     def _draw(self, what: str) -> str:
-        """The mark of a call: the same if the node runs again."""
         from hashlib import sha256
 
         self._refuse_if_over()
@@ -602,7 +597,6 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         return own + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def _pause_for(self, turn: Turn | None) -> float:
-        """Seconds to wait here for a turn; ``Paused`` if the run waits without a process."""
         self._refuse_if_over()
         if turn is None or not turn.wait:
             return 0.0
@@ -716,8 +710,6 @@ class RunResources:
 
 
 class RunningTask(msgspec.Struct, eq=False):
-    """A task where it runs: its data, its run's resources, and its node."""
-
     task: RunTask
     place: RunResources
     node: Node
@@ -748,7 +740,6 @@ class RunningTask(msgspec.Struct, eq=False):
         return self.made
 
     def end(self) -> None:
-        """Abandon the task: its code records nothing more."""
         self.over = True
         if self.made is not None:
             self.made.over = True
@@ -766,7 +757,6 @@ places: Final[dict[RunFacts, RunResources]] = {}
 
 
 def running_task() -> RunningTask | None:
-    """The calling code's task; ``None`` outside a node, and after it."""
     found = current_task.get()
     if isinstance(found, RunTask):
         place = places.get(found.run)
@@ -775,10 +765,10 @@ def running_task() -> RunningTask | None:
 
 
 def current() -> Context:
-    """The context of the node calling this, for code that does not receive ``ctx``.
+    """The calling node's context, for code that does not receive ``ctx``.
 
-    Works in sync and async nodes, in the threads of a fan-out and in subgraphs, and in functions
-    they call. ``InvalidRequest`` outside of a node, and after it.
+    Works in sync and async nodes, in fan-out threads and in subgraphs, and in functions
+    they call. ``InvalidRequest`` outside a node, and after it.
     """
     running = running_task()
     if running is None:

@@ -46,9 +46,9 @@ class StartTasks(msgspec.Struct, frozen=True):
 
 
 class AwaitTasks(msgspec.Struct, frozen=True):
-    """Wait until some of the started tasks have ended.
+    """Wait until some started tasks have ended.
 
-    ``until`` (of the monotonic clock) ends the wait; then perhaps no task has finished.
+    ``until``, in monotonic time, ends the wait; then perhaps no task has finished.
     """
 
     until: int | None = None
@@ -78,9 +78,9 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """Read again what the store has of this step: rows of its tasks, or messages.
+    """Read this step's rows or messages in the store again.
 
-    Until our first entry is in the log, the previous owner of the thread could still add rows.
+    Until our first entry is in the log, the thread's previous owner could still add rows.
     """
 
     read: Callable[[], Any]
@@ -92,15 +92,13 @@ class Evaluate(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Write this batch before anything else happens."""
-
     batch: Batch
 
 
 class Leave(msgspec.Struct, frozen=True):
     """Save a portable file where the run stops, before that is reported.
 
-    ``results`` are the updates of the last step, by task, if it had several tasks.
+    ``results`` are the last step's updates, by task, if it had several tasks.
     """
 
     save: Callable[[Ending, Mapping[str, Mapping[str, Any]]], None]

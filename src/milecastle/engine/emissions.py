@@ -29,7 +29,7 @@ Unsaved = tuple[int, list[Any]]
 
 
 class Emissions:
-    """Those of one step. ``rows`` are the rows that earlier runs left in it."""
+    """One step's emissions. ``rows`` are those that earlier runs left in it."""
 
     def __init__(
         self, step: int, journal: Journal, rows: Mapping[str, Mapping[str, Any]], services: Services
@@ -73,5 +73,4 @@ def emission_offset(row: str) -> int | None:
 
 
 def emission_mark(step: int) -> str:
-    """A step's rows are items of this, as stores count them."""
     return f"{step}>"

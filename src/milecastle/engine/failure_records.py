@@ -1,4 +1,4 @@
-"""Describing a failure: types, places and messages. Never values of the state, never locals."""
+"""Failure records: types, places and messages. Never state values, never locals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def describe(
 
 
 def with_cause(record: RunRecord, failure: Failure | None) -> RunRecord:
-    """The record of a run that fails, with the type of its error and the node."""
     if failure is None:
         return record
     cause = {FAILED_TYPE: failure.error_type}

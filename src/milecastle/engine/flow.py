@@ -50,8 +50,6 @@ FlowPart = Any
 
 
 class CallStep(NamedTuple):
-    """Request: call a step's function."""
-
     running: RunningTask
     function: Callable[..., Any]
     args: Sequence[Any]
@@ -60,21 +58,15 @@ class CallStep(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """Request: wait in this process."""
-
     seconds: float
 
 
 class UseStore(NamedTuple):
-    """Request: call a function that uses the store."""
-
     function: Callable[..., Any]
     args: Sequence[Any]
 
 
 class RecordCalls(NamedTuple):
-    """Request: commit what is not recorded yet."""
-
     note: str
 
 
@@ -97,8 +89,6 @@ MakeCalls = Callable[["FlowBranch"], Calls]
 
 
 class FlowBranch:
-    """A sequence of calls. ``failed`` are records of failures that may have been caught."""
-
     __slots__ = ("busy", "count", "failed", "flow", "parent", "prefix")
 
     def __init__(self, flow: FlowRun, prefix: str = "", parent: FlowBranch | None = None) -> None:
@@ -121,8 +111,6 @@ _NOTHING: Final = RecordedCall("", "", "")
 
 
 class FlowRun:
-    """A run of a flow's function, until it returns or stops."""
-
     perform: Callable[[MakeCalls, Sequence[FlowPart]], Any]
 
     def __init__(self, running: RunningTask, log: CallLog, most: int, *, is_async: bool) -> None:
@@ -152,7 +140,6 @@ class FlowRun:
             self.log.services.check()
 
     def _enter(self, branch: FlowBranch, kind: str, name: str) -> tuple[str, RecordedCall]:
-        """The next call's id, and its record; ``_NOTHING`` if it was not made before."""
         self.check()
         if branch.busy:
             raise InvalidRequest(
@@ -193,7 +180,6 @@ class FlowRun:
         return None
 
     def _differ(self, what: str) -> NoReturn:
-        """Refuse the code: it does not make the recorded calls."""
         refused = ResumeRefused(
             self.log.thread,
             [f"in flow '{self.name}' {what}"],
@@ -207,7 +193,7 @@ class FlowRun:
         return value
 
     def failed(self, branch: FlowBranch, error: BaseException) -> BaseException:
-        """The outcome of a part that raised: it may have left out recorded calls before."""
+        """A failed part's outcome: it may have left out recorded calls before."""
         if isinstance(error, Exception):
             try:
                 self.end_branch(branch)
@@ -240,7 +226,7 @@ class FlowRun:
         return taken
 
     def next_batch(self, note: str) -> Batch | None:
-        """The batch of the next entry; ``None`` if another has the new records by now."""
+        """The next entry's batch; ``None`` if another has the new records by now."""
         self.check()
         taken = self.take_new()
         return self.log.batch(taken, self.name, note) if taken else None
@@ -256,7 +242,7 @@ class FlowRun:
         raise self.stopped from error
 
     def pause(self) -> None:
-        """Let the entry with which the flow stops have what is not recorded yet."""
+        """Let the entry with which the flow stops have the unrecorded results."""
         self.log.note(self.take_new())
 
     def finish(self, root: FlowBranch) -> None:
@@ -363,7 +349,6 @@ class FlowRun:
         within: timedelta | float | None,
         otherwise: Any,
     ) -> Any:
-        """Implementation of ``interrupt()``."""
         from milecastle.codec.answers import as_plain, deliver, schema_of
 
         plain, branch = as_plain(question), current_branch.get()
@@ -437,7 +422,6 @@ class FlowRun:
         topics: Sequence[str],
         timeout: float | timedelta | None,
     ) -> Generator[Request, Any, Message | RecordedCall]:
-        """The message, or the record saying that none came in time."""
         if self.context.data.run.path:
             raise InvalidRequest(
                 f"flow '{self.name}' is a subgraph, and messages are sent to the thread of the "

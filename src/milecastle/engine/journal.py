@@ -44,8 +44,6 @@ _BRANCHES: frozenset[Source] = frozenset({"update", "fork"})
 
 
 class Standing(Protocol):
-    """A thread's position, as recorded in an entry."""
-
     @property
     def values(self) -> dict[str, Any]: ...
 
@@ -92,7 +90,7 @@ class Journal:
         announced: bool = True,
         assignment: Assignment | None = None,
     ) -> None:
-        """``head`` is the seq of the thread's newest entry when ``position`` was read.
+        """``head`` is the thread's newest seq when ``position`` was read.
 
         ``head_id`` is its id, needed if ``position`` is an older checkpoint.
         ``announced=False`` writes no record: the entry belongs to an ended run.
@@ -143,7 +141,6 @@ class Journal:
         self.note([SET, CONFIG, config])
 
     def time(self, times: bytes | None) -> None:
-        """Store with the next entry when the step's tasks ran."""
         if times is not None:
             self.times = times
             self.note([SET, TIMES, times])
@@ -159,7 +156,7 @@ class Journal:
         self._continues = False
 
     def supersede(self, previous: RunRecord, nodes: tuple[str, ...], attempt: int) -> None:
-        """Close the record of the run this one takes over from, with the next entry.
+        """Close the superseded run's record with the next entry.
 
         It was in this attempt at these nodes, according to the log.
         """
@@ -193,11 +190,9 @@ class Journal:
             self._retry_at = self.assignment.retry_at(error, self.record, self._clock.now())
 
     def before_commit(self) -> dict[str, Any]:
-        """The data for ``rewind``."""
         return {**vars(self), "_chain": self._chain.copy()}
 
     def rewind(self, before: Mapping[str, Any]) -> None:
-        """Forget a refused batch, which left nothing."""
         vars(self).update(before)
 
     def append(
@@ -210,7 +205,7 @@ class Journal:
     ) -> Batch:
         """The batch appending one entry with everything noted since the last one.
 
-        With it the run's status turns to ``status``; if the state cannot be stored, it stays.
+        The run's status turns to ``status`` with it; if the state cannot be stored, it stays.
         """
         holds = source in HOLDING
         values = {**at.values, **at.reserved} if at.reserved else at.values
@@ -313,14 +308,9 @@ class Journal:
         return msgspec.structs.replace(self.close(), results=results)
 
     def rows(self, results: tuple[TaskResult, ...]) -> Batch:
-        """Batch with only these results; may be called from any thread."""
         return Batch(key=self.key, head=self.head, head_id=self.head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
-        """The batch recording the run's outcome without a new entry.
-
-        A run without an entry does not change the thread's status.
-        """
         thread = None
         if self._unwritten and self.known and self._newest is not None:
             thread = self._line(self._newest, self._waits)
@@ -340,7 +330,7 @@ class Journal:
     def _body(
         self, values: Mapping[str, Any], nodes: tuple[str, ...], may_cut: bool
     ) -> tuple[Kind, bytes]:
-        """The contents of the next entry, in the form cheapest to read.
+        """The next entry's contents, in the form cheapest to read.
 
         Entries leaving the thread in its step never cut the chain: a reader must see the entry
         that started the step.
@@ -363,7 +353,6 @@ class Journal:
         )
 
     def _encode(self, operations: Operations, node: str | None) -> bytes:
-        """Encode operations; the input's body is known, if it is stored as it was given."""
         encoded, self.encoded = self.encoded, None
         if encoded is not None:
             given, body = encoded

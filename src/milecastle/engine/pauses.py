@@ -1,6 +1,6 @@
 """Signals that end a task without a failure of its own.
 
-``Paused``: it waits for a person, a time or a message. The others end the function of a flow; they
+``Paused``: it waits for a person, a time or a message. The others end a flow's function; they
 are not exceptions, so code that catches ``Exception`` cannot continue it.
 """
 
@@ -16,8 +16,8 @@ class Paused(BaseException):
     """Ends an attempt that cannot continue now. Not an error: do not catch it.
 
     ``label`` identifies the wait in its step. It ends with an answer to ``question``, at ``until``
-    (in microseconds since 1970), or with a message of one of the ``topics``, each given with the
-    number of the last message seen: whichever comes first.
+    (in microseconds since 1970), or with a message in one of the ``topics``, each given with the
+    last seen message's number: whichever comes first.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Paused(BaseException):
 
 
 class PausedFlow(Paused):
-    """Ends a flow that waits in several parts; it resumes when one of the waits has ended."""
+    """Ends a flow that waits in several parts; it resumes when one wait has ended."""
 
     def __init__(self, each: Sequence[Paused]) -> None:
         super().__init__(each[0].label)
@@ -51,15 +51,15 @@ class PausedFlow(Paused):
 
 
 class Released(BaseException):
-    """Ends a flow whose run was released with its last entry: the worker drains."""
+    pass
 
 
 class BeyondRecord(BaseException):
-    """Ends a replay at an unrecorded call."""
+    pass
 
 
 class StepRefused(Exception):
-    """Ends the call of a step that cannot run elsewhere, or whose result cannot be used."""
+    """Ends a step call that cannot run elsewhere, or whose result cannot be used."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))

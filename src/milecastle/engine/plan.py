@@ -1,5 +1,3 @@
-"""A run's plan, progress and ending."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,23 +33,23 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A run's instructions.
 
     ``update`` is an input to apply first (``None``: continue from the position). ``opening`` is the
-    source of an entry to append before continuing, with ``note`` for the history. ``has_readers``:
+    source for an entry to append before continuing, with ``note`` for the history. ``has_readers``:
     events are wanted. ``feeding``: emitted values are published to readers in other processes.
-    ``streaming``: the mode of the stream. ``answers`` are new, by label: the opening entry stores
+    ``streaming``: the stream's mode. ``answers`` are new, by label: the opening entry stores
     them. ``fresh_attempts`` says the user decided to retry, so attempts are reset. ``recall``
-    reads the rows of the step's tasks. ``released`` are subgraphs' tasks no longer wait.
+    reads the step's task rows. ``released`` are subgraph tasks that no longer wait.
     ``accept_changes`` resumes subgraphs although their states no longer match their graphs.
-    ``ended`` is how a run of a subgraph stopped that need not be run again. ``leave`` saves a
+    ``ended`` is how a subgraph's run stopped that need not be run again. ``leave`` saves a
     portable file where the run stops, if files are wanted. ``root`` is the graph's fingerprint
     that was called, if that is another, and ``path`` are the nodes leading from it to this
     subgraph. ``parent`` is the run and the task a subgraph runs in. ``queues`` commits the opening
-    and leaves the rest to a worker. ``options`` are those of the call, which are also for its
-    subgraphs. ``rewrites`` writes the rows of the step's tasks again, with the opening: they have
+    and leaves the rest to a worker. ``options`` are the call's, also for its
+    subgraphs. ``rewrites`` writes the step's task rows again, with the opening: they have
     other names. ``look`` reads the thread's messages and ``send`` sends to other threads, if the
     store has mailboxes; ``spawn`` starts children; ``memory`` is long-term memory by tenant.
-    ``arrived`` are labels of waits a message has
+    ``arrived`` are the labels of waits a message has
     ended, and ``timed_out`` those whose deadlines have passed: the opening entry stores them.
-    ``answered_by`` says who gave the answers. ``replay`` reads the recorded calls of a flow that is
+    ``answered_by`` says who gave the answers. ``replay`` reads a flow's recorded calls when it is
     only replayed: it ends at the first unrecorded call.
     """
 

@@ -21,11 +21,11 @@ class Position(msgspec.Struct, kw_only=True):
 
     ``entry`` is the checkpoint itself, ``None`` for a thread without one. ``was_seen`` says that
     a user has seen the thread here, so an interrupt at this point is over. ``results`` are the
-    rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
+    task rows in the step when the run was interrupted. ``settled`` and ``settled_id`` are seq
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
     ``supplied`` are operations the log lacks: start values a reducer builds on. ``config`` is the
-    stored config of the run.
+    run's stored config.
     """
 
     values: dict[str, Any]
@@ -162,7 +162,6 @@ def _check_whole(entries: Sequence[Entry]) -> int:
 
 
 def _was_seen(entries: Sequence[Entry]) -> bool:
-    """True if the newest entry, ignoring takeovers, is a stop for a person."""
     sources = (entry.source for entry in reversed(entries))
     newest = next((source for source in sources if source != "takeover"), "takeover")
     return newest in ("interrupt", "answer", "sleep", "update", "fork")

@@ -1,13 +1,13 @@
-"""Messages that tasks of the current step have received.
+"""Messages received by the current step's tasks.
 
 Rules:
 
-- Receiving writes nothing. The commit of the step consumes what its tasks received, so a task that
-  runs again receives the same: the oldest messages of its topics that no other task has.
+- Receiving writes nothing. The step's commit consumes the messages its tasks received, so a task
+  that runs again receives the same: the oldest in its topics that no other task has.
 - A finished task's messages are in a row beside its outcome, and belong to it when the rest of the
   step runs again.
-- Those of a task beside others are reserved for it once something may be about them: they are in
-  its wait, or in that row beside each of its records.
+- A task's messages, if it runs beside others, are reserved for it once something may be about them:
+  they are in its wait, or in that row beside each of its records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Received(msgspec.Struct, eq=False):
     _lock: Any = msgspec.field(default_factory=Lock)
 
     def next(self, task: RunTask, topics: Sequence[str]) -> Message | None:
-        """The oldest message of these topics for a task; ``None`` if there is none now."""
+        """The oldest message in these topics for a task; ``None`` if there is none now."""
         with self._lock:
             if self._given.get(task.id, (0, []))[0] != task.attempt:
                 self._keep(task.id)
@@ -105,7 +105,6 @@ class Received(msgspec.Struct, eq=False):
         return True
 
     def drain(self, topics: Sequence[str]) -> list[Message]:
-        """All unread messages of these topics, oldest first; ``consume`` them once applied."""
         found: list[Message] = []
         for topic in topics:
             is_all = False
@@ -116,7 +115,6 @@ class Received(msgspec.Struct, eq=False):
         return sorted(found, key=_number)
 
     def take_next(self, topics: Sequence[str]) -> Message | None:
-        """The oldest free message, for a caller that consumes it by its number."""
         for _ in topics:  # older messages may have come between the reads of two topics
             for topic in topics:
                 self._load(topic)
@@ -128,23 +126,19 @@ class Received(msgspec.Struct, eq=False):
             insort(self._free[message.topic], message, key=_number)
 
     def consume_numbers(self, numbers: Sequence[int]) -> None:
-        """The next commit consumes the messages with these numbers."""
         self._applied += numbers
         self.is_used = self.is_used or bool(numbers)
 
     def consume(self, messages: Sequence[Message]) -> None:
-        """The next commit consumes these."""
         self._applied += map(_number, messages)
         self.is_used = self.is_used or bool(messages)
 
     def load(self, topics: Sequence[str]) -> None:
-        """Read the topics that no task of this run has read."""
         for topic in topics:
             if topic not in self._free:
                 self._load(topic)
 
     def release(self, task: str) -> None:
-        """Let other tasks have the messages of one that failed."""
         with self._lock:
             self._keep(task)
             self._release(task)
@@ -164,7 +158,6 @@ class Received(msgspec.Struct, eq=False):
         self._kept.setdefault(task, []).extend(self._given.pop(task, (0, []))[1])
 
     def settle(self, task: str) -> list[int]:
-        """Messages a task received. Others may receive those reserved for it that it left."""
         if task in self._reserved or self._kept.get(task):
             with self._lock:
                 self._release(task)
@@ -183,12 +176,11 @@ class Received(msgspec.Struct, eq=False):
         self.is_used = True
 
     def hold(self, numbers: Sequence[int]) -> None:
-        """A finished task received these before the run was interrupted."""
         self._held.update(numbers)
         self.is_used = self.is_used or bool(numbers)
 
     def seen(self, topic: str, known: int) -> int:
-        """The number above which a message of a topic resumes a task that waits for it.
+        """The number above which a message in a topic resumes a task that waits for it.
 
         Messages that other tasks received do not. ``known`` is for topics this run has not read.
         """
@@ -198,14 +190,12 @@ class Received(msgspec.Struct, eq=False):
         return max(self._last.get(topic, 0), known if free is None else 0)
 
     def apply(self) -> None:
-        """The step has ended: the next commit consumes its messages."""
         self._applied += [one.number for _, own in self._given.values() for one in own]
         self._applied += self._held
         self._given, self._held = {}, set()
         self.is_shared = False
 
     def before_commit(self) -> Received:
-        """A copy for ``rewind``."""
         with self._lock:
             return Received(
                 self._look,

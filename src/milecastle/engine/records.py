@@ -1,7 +1,7 @@
-"""Records: the rows that tasks of the current step leave under the log's head.
+"""Records: the rows that the current step's tasks leave under the log's head.
 
 A record is a separate task result: a row named after the step and the task. It
-outlasts whatever leaves the thread in its step, and ends with the step.
+outlasts any entry that leaves the thread in its step, and ends with the step.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from milecastle.ports.task import MISSING
 class Records:
     """Outcomes, attempts and recorded values for the current step's tasks.
 
-    ``rows`` are all of them by name. ``first_reruns`` is how often the run's first step was resumed
-    before.
+    ``rows`` has them by name. ``first_reruns``: earlier resumes in the run's first step.
     """
 
     def __init__(self, plan: RunPlan, progress: Progress) -> None:
@@ -39,7 +38,6 @@ class Records:
         self.first_reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
 
     def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
-        """Load rows left by the step's tasks; ``fresh_attempts`` omits the counts."""
         fresh = self._plan.fresh_attempts
         self.rows = {
             row: kept
@@ -48,7 +46,6 @@ class Records:
         }
 
     def renewed(self) -> tuple[TaskResult, ...]:
-        """Rows that reset the step's attempts to 1, if allowed."""
         journal, rows = self._journal, self._plan.position.results
         if journal is None or not self._plan.fresh_attempts:
             return ()
@@ -79,7 +76,6 @@ class Records:
         return self._marked(task)[0]
 
     def pauses(self, task: str) -> int:
-        """Attempts that ended in a wait, which is not a failure."""
         return self._marked(task)[1]
 
     def mark(self, task: str, attempt: int) -> TaskResult | None:
@@ -89,7 +85,6 @@ class Records:
         return self._mark(task, [attempt, self.pauses(task) + 1])
 
     def forget_attempts(self, task: str) -> None:
-        """Drop a finished task's attempts: this run needs them no longer."""
         self.rows.pop(self._attempts_row(task), None)
 
     def _marked(self, task: str) -> list[int]:
@@ -138,6 +133,5 @@ class Records:
 
 
 def attempts_at(step: int, rows: Mapping[str, Mapping[str, Any]]) -> int:
-    """Attempt number after ``step``, from its tasks' rows; at least 1."""
     mark = f"{step + 1}!"
     return max((kept["value"][0] for row, kept in rows.items() if row.startswith(mark)), default=1)

@@ -1,10 +1,10 @@
-"""Long-term memory as the tasks of a run use it (``ctx.memory``).
+"""Long-term memory for a run's tasks (``ctx.memory``).
 
 Rules:
 
-- A write is collected with its task, is in the task's outcome, and is part of the commit of its
-  step. A task that runs again collects again.
-- A task sees its own writes, and none of the tasks beside it.
+- A write is collected with its task, is in the task's outcome, and is part of its step's commit. A
+  task that runs again collects again.
+- A task sees its own writes, and none by the tasks beside it.
 - If an item has another version than ``if_version=`` says, the store refuses the commit, and the
   task runs again (``repeating.py``).
 """
@@ -99,7 +99,7 @@ class _Attempt(msgspec.Struct, eq=False):
 
 
 class Remembered(msgspec.Struct, eq=False):
-    """What the step's tasks have written so far, each attempt apart. OS threads share it.
+    """The writes by the step's tasks so far, each attempt apart. OS threads share it.
 
     ``is_used`` is false until a task has used long-term memory.
     """
@@ -109,7 +109,6 @@ class Remembered(msgspec.Struct, eq=False):
     _attempts: dict[int, _Attempt] = {}
 
     def open(self, task: RunTask) -> None:
-        """Let an attempt write until it is taken."""
         with self._lock:
             self.is_used = True
             if id(task) not in self._attempts:
@@ -143,14 +142,14 @@ class Remembered(msgspec.Struct, eq=False):
             return tuple(found.writes.values()) if found else ()
 
     def take(self, task: RunTask) -> Writes:
-        """What an attempt has written, which is over: it writes nothing more."""
+        """An ended attempt's writes: it writes nothing more."""
         with self._lock:
             found = self._attempts.pop(id(task), None)
             return tuple(found.writes.values()) if found else ()
 
 
 def merged(step: Mapping[str, Writes]) -> Writes:
-    """The writes of a step's tasks, in their order; of one item the last counts."""
+    """The writes by a step's tasks, in their order; for each item the last counts."""
     if len(step) == 1:
         return next(iter(step.values()))
     found: dict[ItemPlace, MemoryWrite] = {}
@@ -169,7 +168,6 @@ def merged(step: Mapping[str, Writes]) -> Writes:
 
 
 def packed(writes: Writes) -> list[list[Any]]:
-    """Writes as plain data, for the row of an outcome."""
     return [[*msgspec.structs.astuple(write)] for write in writes]
 
 
@@ -180,8 +178,6 @@ def unpacked(kept: Sequence[Sequence[Any]]) -> Writes:
 
 
 class Asks(Protocol):
-    """What ``TaskMemory`` asks of its context."""
-
     def remember(self, write: str, **how: Any) -> None: ...
 
     async def aremember(self, write: str, **how: Any) -> None: ...
@@ -192,7 +188,7 @@ class Asks(Protocol):
 
 
 class TaskMemory:
-    """Long-term memory in a node. What it writes is part of the commit of the step."""
+    """Long-term memory in a node. Its writes are part of the step's commit."""
 
     __slots__ = ("_asks",)
 
@@ -210,7 +206,7 @@ class TaskMemory:
         embed: bool | str | Sequence[str] = False,
         if_version: int | None = None,
     ) -> None:
-        """Put an item. It is stored by the commit of the step, or not at all.
+        """Put an item. It is stored by the step's commit, or not at all.
 
         ``ttl`` is in seconds. ``words`` and ``embed`` name the fields whose text can be searched,
         or are ``True`` for all. With ``if_version`` the item must have this version, or with 0 be
@@ -235,7 +231,7 @@ class TaskMemory:
         await self._asks.aremember("prepare", namespace=namespace, key=key, value=value, **how)
 
     def delete(self, namespace: Sequence[str], key: str) -> None:
-        """Delete an item, with the commit of the step."""
+        """Delete an item, with the step's commit."""
         self._asks.remember("removal", namespace=namespace, key=key)
 
     async def adelete(self, namespace: Sequence[str], key: str) -> None:
@@ -257,7 +253,7 @@ class TaskMemory:
     ) -> Sequence[MemoryItem]:
         """Items in the namespaces that begin with these labels, by namespace and key.
 
-        ``after`` is the last item of the page before.
+        ``after`` is the previous page's last item.
         """
         found: Sequence[MemoryItem] = self._asks.recall(
             "list", under=under, limit=limit, after=after

@@ -1,7 +1,7 @@
-"""Renaming: the position of a thread whose nodes and channels have other names now.
+"""Renaming: a thread's position after its nodes and channels got other names.
 
 Tasks are named after their nodes, and so are their rows, their questions and their sleeps. A
-subgraph's thread keeps its name: it is looked for under the former names of its node.
+subgraph's thread keeps its name: it is looked for under its node's former names.
 """
 
 from __future__ import annotations
@@ -63,13 +63,11 @@ def task_renamed(task: str, renames: Renames) -> str:
 
 
 def label_renamed(label: str, renames: Renames) -> str:
-    """A renamed label for a question, answer or sleep: its task, then a number or id."""
     task, mark, rest = label.partition("/")
     return f"{task_renamed(task, renames)}{mark}{rest}"
 
 
 def row_renamed(row: str, renames: Renames) -> str:
-    """A renamed row: the step, a mark, the task, and perhaps a record's name."""
     step = len(row) - len(row.lstrip("0123456789"))
     return row[: step + 1] + label_renamed(row[step + 1 :], renames)
 
@@ -121,7 +119,6 @@ def _goto(targets: list[Any], renames: Renames) -> list[Any]:
 
 
 def _target(target: Any, renames: Renames) -> Any:
-    """A renamed target; ``None``, for a node's edges, stays."""
     if target is None:
         return None
     if isinstance(target, str):
@@ -131,7 +128,6 @@ def _target(target: Any, renames: Renames) -> Any:
 
 
 def _outcome(row: str, kept: dict[str, Any], renames: Renames) -> dict[str, Any]:
-    """A renamed row's contents: an outcome has channels and targets, others just a value."""
     if row.lstrip("0123456789")[:1] != ":":
         return kept
     found = _update(kept, renames)

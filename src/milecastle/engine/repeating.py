@@ -1,4 +1,4 @@
-"""Repeating a step whose commit was refused because an item of memory has another version.
+"""Repeating a step whose commit was refused because a memory item has another version.
 
 The store has written nothing, so the run returns to where it was before that commit. Tasks that
 wrote the item run again and read it again; the others have ended.
@@ -19,8 +19,6 @@ REPEATS: Final = 3
 
 
 class BeforeCommit:
-    """A run before the commit of a step that writes memory: ``rewind`` returns to it."""
-
     def __init__(self, run: RunState, step: Mapping[str, Writes]) -> None:
         progress, journal, saver = run.progress, run.journal, run.saver
         if journal is None or saver is None:
@@ -37,7 +35,6 @@ class BeforeCommit:
         self._received = run.received.before_commit()
 
     def remember(self) -> None:
-        """Let the commit have what the tasks wrote."""
         self._saver.remember(merged(self._writes))
 
     def rewind(self, changed: MemoryChanged, outcomes: Mapping[str, Outcome]) -> str:

@@ -77,7 +77,7 @@ class Wait(NamedTuple):
 
     ``question`` is ``[node, question, show, schema, whether it takes an answer]``, and why the last
     answer was refused, if it was. ``until`` is in microseconds since 1970. ``topics`` are pairs:
-    a topic, and its last message's number the task has seen. ``received`` are the numbers of
+    a topic, and the number of its last message the task has seen. ``received`` are the numbers of
     messages the task received before, if other tasks run beside it.
     """
 
@@ -93,7 +93,6 @@ class Wait(NamedTuple):
 
 
 def split(values: dict[str, Any]) -> Reserved:
-    """Take the reserved channels out of a checkpoint's values."""
     values.pop(TIMES, None)
     found = {name: values.pop(name, None) for name in RESERVED}
     return {name: value for name, value in found.items() if value is not None}
@@ -106,7 +105,7 @@ def without_children(reserved: Reserved) -> list[Any]:
 
 
 def with_no_messages(reserved: Reserved) -> Reserved:
-    """Channels for another thread: its mailbox is empty, and has numbers of its own."""
+    """Channels for another thread: its mailbox is empty, and has its own numbers."""
     if WAITS not in reserved:
         return reserved
     waits = {

@@ -24,8 +24,8 @@ _SMALL = 512
 class ChainEnd(msgspec.Struct):
     """A chain's end, as far as its writer has to know it.
 
-    ``tail`` has the deltas since the last rollup or snapshot, ``size`` is the bytes of the whole
-    chain, ``next_look`` the size above which it is compared with the state.
+    ``tail`` has the deltas since the last rollup or snapshot, ``size`` is the whole chain's
+    bytes, ``next_look`` the size above which it is compared with the state.
     """
 
     base_seq: int = 0
@@ -52,7 +52,7 @@ class ChainEnd(msgspec.Struct):
         rollup_after: int | None,
         may_cut: bool,
     ) -> tuple[Kind, bytes]:
-        """The contents of the next entry, in the form cheapest to read.
+        """The next entry's contents, in the form cheapest to read.
 
         ``delta`` is ``None`` if nothing precedes the entry: the first one, or a fork. ``whole``
         encodes the state, ``fold`` combines deltas. An entry that is no delta must be noted with

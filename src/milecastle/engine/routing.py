@@ -1,6 +1,6 @@
-"""Routing: which nodes run next.
+"""Routing: choosing the next nodes.
 
-Predicates and routers are functions of the state, like reducers, and are called here; an async
+Predicates and routers are functions on the state, like reducers, and are called here; an async
 one is called by the driver, as an effect.
 """
 
@@ -21,8 +21,6 @@ Looked = tuple[str, str, bool]
 
 
 class Way:
-    """A step's targets: nodes, tasks with their own update, and router updates."""
-
     __slots__ = ("looked", "names", "sends", "updates")
 
     def __init__(self) -> None:
@@ -47,7 +45,6 @@ NOT_ASKED: Final = object()
 def find_next(
     graph: CompiledGraph, name: str, state: Any, way: Way, answer: Any = NOT_ASKED
 ) -> Generator[Effect, Any, None]:
-    """Add one node's targets; ``answer`` is its only router's result."""
     exits = graph.exits[name]
     before = len(way.looked)
     for target in exits.fixed:

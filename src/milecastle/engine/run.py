@@ -205,7 +205,6 @@ class Run(RunState):
             self.journal.note(operations)
 
     def _go_on(self, advance: Advance) -> Generator[Effect, Any, Ending]:
-        """Run steps until nothing is left, or something must be waited for."""
         progress, graph, schema, saver = self.progress, self.graph, self.schema, self.saver
         run_events, journal, task_port = self.run_events, self.journal, self.task_port
         guard, run, remembered = progress.guard, task_port.run, task_port.remembered
@@ -308,7 +307,6 @@ class Run(RunState):
         return BeforeCommit(self, memory) if any(memory.values()) else None
 
     def _call_beside(self, task: RunTask) -> Generator[Effect, Any, Any]:
-        """Run a task so that what it emits is delivered while it runs."""
         yield StartTasks((task,))
         while not (finished := (yield AwaitTasks())):
             pass
@@ -399,7 +397,7 @@ class Run(RunState):
         raise error
 
     def _gotos(self, step: Step, advance: Advance) -> Gotos | None:
-        """Where nodes of a step lead by their own ``Command``.
+        """A step's targets by its nodes' own ``Command``.
 
         ``None`` in a list: also by the edges.
         """
@@ -475,7 +473,6 @@ class Run(RunState):
             self.records.recall((yield from self._read(self.plan.recall)))
 
     def _read(self, read: Callable[[], Any]) -> Generator[Effect, Any, Any]:
-        """Read the store; if that fails, nothing is recorded, and the run can be resumed."""
         try:
             return (yield Recall(read))
         except StoreError:
@@ -529,7 +526,7 @@ class Run(RunState):
         return (yield from self._tell_rest(found, wake_at))
 
     def _note_seen(self, waits: Kept, ended: set[str]) -> Generator[Effect, Any, None]:
-        """Write into each wait for messages the number of the last one seen.
+        """Write into each wait for messages the last seen number.
 
         Tasks that ``ended`` may have left messages that others wait for: those are read first.
         """

@@ -1,4 +1,4 @@
-"""Events of a run, created only if there are observers or a reader."""
+"""A run's events, created only if there are observers or a reader."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from milecastle.model.manifest import START
 
 
 class Items:
-    """Fan-out items in one step: total and finished counts per node."""
-
     def __init__(self, tasks: Iterable[Task], finished: Container[str]) -> None:
         sent = [task for task in tasks if task.update is not None]
         self._totals = Counter(task.node.name for task in sent)
@@ -34,7 +32,6 @@ class Items:
         return {"index": task.item, "total": self._totals[task.node.name]}
 
     def finish(self, task: Task) -> dict[str, int]:
-        """Count a finished item; empty if the task is not one."""
         if task.update is None:
             return {}
         self._done[task.node.name] += 1
@@ -81,7 +78,6 @@ class RunEvents:
     def node_start(
         self, name: str, task: str, *, attempt: int = 1, item: Mapping[str, int] = {}
     ) -> Generator[Effect, Any, None]:
-        """A node is about to run; a revisit is a separate event."""
         if self._guard.visit_count(name) > 1:
             yield self._revisited(name)
         where = self._task(name, task, attempt)
@@ -120,7 +116,6 @@ class RunEvents:
     def moved(
         self, names: tuple[str, ...], looked: Iterable[Looked], step: int, values: Mapping[str, Any]
     ) -> Generator[Effect, Any, None]:
-        """End of a step: updates, evaluated edges, and the new state."""
         seq = self._seq
         yield from self.updates()
         for source, target, holds in looked:
@@ -164,7 +159,6 @@ class RunEvents:
         return self.event("graph_complete", node=node, step=step, seq=self._seq, data=data)
 
     def failed(self, error: BaseException, step: int) -> Generator[Effect, Any, None]:
-        """The run failed; one revisit too many is also an event."""
         node: str | None = getattr(error, "node", None)
         if isinstance(error, CycleDetected) and node is not None:
             yield self._revisited(node)

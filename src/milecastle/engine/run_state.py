@@ -1,5 +1,3 @@
-"""The state of a run its steps and its routing share."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -16,7 +14,7 @@ from milecastle.support.printable import quoted
 
 
 class RunState:
-    """A run as its steps see it: the plan, where it is, and what writes and reports for it.
+    """A run as its steps see it: the plan, its position, and its writers and reporters.
 
     ``saver`` is ``None`` without a store, ``run_events`` without observers or a reader. A run
     queued for workers has no ``task_port``.

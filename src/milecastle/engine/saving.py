@@ -1,4 +1,4 @@
-"""Saving: when to write an entry, and the last batch of a run that fails.
+"""Saving: when to write an entry, and a failing run's last batch.
 
 While a batch is made, and on its way, the run records nothing else: if the commit fails, the thread
 belongs to another run, or the outcome is unknown, and this run must not write again. A signal may
@@ -56,20 +56,16 @@ class Saver:
         self.memory: dict[ItemPlace, MemoryWrite] = {}
 
     def remember(self, writes: Iterable[MemoryWrite]) -> None:
-        """Write these with the next entry, which is saved at once."""
         self.memory.update((write.place, write) for write in writes)
 
     def before_commit(self) -> tuple[int, int, str, bool]:
-        """The data for ``rewind``."""
         return self._step, self._unsaved, self._note, self.holds
 
     def rewind(self, before: tuple[int, int, str, bool]) -> None:
-        """Forget a refused batch, which left nothing."""
         self._step, self._unsaved, self._note, self.holds = before
         self.may_record, self.memory = True, {}
 
     def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
-        """Batch for the latest change; ``None`` if the interval says to wait."""
         progress = self._progress
         self._step = progress.step
         self._unsaved += 1
@@ -93,17 +89,14 @@ class Saver:
         return self._append(source, status, wake_at)
 
     def call_batch(self, note: str) -> Batch | None:
-        """Batch for calls of a flow: it stays in its step."""
         self._note = self._note or note
         return self.batch("step")
 
     def give_up(self, status: RunStatus) -> Batch:
-        """Batch that leaves the thread in its step to other code."""
         self._note = "the code makes other calls than the record"
         return self._append("takeover", status)
 
     def flush(self) -> Batch | None:
-        """Batch with steps the interval left unsaved; ``None`` if none."""
         return self._append("step") if self._unsaved else None
 
     def _append(
@@ -126,7 +119,6 @@ class Saver:
     def _entry(
         self, source: Source, status: RunStatus | None = None, wake_at: int | None = None
     ) -> Batch:
-        """The journal's entry, with the messages it consumes and the memory it writes."""
         batch = self._journal.append(self._progress, source, self._note, status, wake_at)
         if self.memory:
             batch = msgspec.structs.replace(batch, memory=tuple(self.memory.values()))
@@ -147,7 +139,6 @@ class Saver:
 
     @property
     def is_lost(self) -> bool:
-        """True if another worker has the thread: the run may record nothing."""
         return self._assignment is not None and self._assignment.is_lost()
 
     @property
@@ -177,9 +168,9 @@ class Saver:
         attempt: int = 1,
         tasks: tuple[TaskFailure, ...] = (),
     ) -> Batch:
-        """The batch recording how the run ended, with every step not saved yet.
+        """The batch recording how the run ended, with every unsaved step.
 
-        ``tasks`` are those of its step that failed, if there are several.
+        ``tasks`` are its step's failed tasks, if there are several.
         """
         if self._step != self._progress.step:  # it ended before it was decided what runs next
             self._unsaved, self.memory = 0, {}

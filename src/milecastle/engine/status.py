@@ -1,11 +1,11 @@
-"""A thread's status: from its log's head and the record of the run that wrote it.
+"""A thread's status: from its log's head and that head's run record.
 
 This is the only place that derives it. Code that lists, shows or removes threads asks here, or
 reads the journal's index row.
 
 Rules:
 
-- Nothing left to run: ``completed``, whatever the outcome of its runs.
+- Nothing left to run: ``completed``, however its runs ended.
 - The head's run is queued, running, failed or cancelled: the thread has the same status.
 - Anything else waits to be resumed: ``sleeping`` if it has a time or a message to wait for and no
   open question, otherwise ``interrupted``. So is a thread whose run ended and that a user took back
@@ -33,8 +33,8 @@ class Waits(NamedTuple):
 
     ``pauses`` counts everything that needs a person, ``questions`` those taking an answer.
     ``times`` are all times that tasks have waited for in this step, past ones too, ``deadlines``
-    those that end a wait for something else. ``topics`` are those of its open waits, each with
-    the number of the last message seen.
+    those that end a wait for something else. ``topics`` are its open waits', each with
+    the last seen message's number.
     """
 
     pauses: int
@@ -63,7 +63,6 @@ def waits_at(reserved: Reserved) -> Waits:
 def thread_info(
     head: Entry, run: RunRecord, waits: Waits, inboxes: Collection[str] = ()
 ) -> ThreadInfo:
-    """The index row. A completed thread waits for messages to its ``inboxes``."""
     status, wake_at, questions = _status(head, run, waits)
     topics = waits.topics if status in ("interrupted", "sleeping") else ()
     if inboxes and status == "completed":
@@ -103,7 +102,6 @@ def claimed(info: ThreadInfo) -> ThreadInfo:
 
 
 def claimed_run(run: RunRecord, info: ThreadInfo) -> RunRecord:
-    """A claimed run's record. A failed run has ended: its retry is new."""
     is_claimed = info.run_id == run.run_id and claimed(info) is not info
     if not is_claimed or run.status == "failed":
         return run

@@ -111,7 +111,6 @@ class Step:
 
     @property
     def memory(self) -> dict[str, Writes]:
-        """What its tasks write to long-term memory, by task."""
         each = {task: self.outcomes[task].memory for task in self.tasks}
         return {task: writes for task, writes in each.items() if writes}
 
@@ -124,7 +123,6 @@ class Step:
         return len(self.outcomes) == len(self.tasks)
 
     def times(self, nodes: Sequence[str]) -> bytes | None:
-        """When its tasks ran, for an entry with these nodes; ``None`` if that is not stored."""
         return self._times.take(self.number, nodes, len(self.tasks))
 
     def run(self) -> Generator[Effect, Any, None]:
@@ -364,7 +362,6 @@ class Step:
     def _received_rows(
         self, task: Task, numbers: list[int], *, is_new: bool = False
     ) -> list[TaskResult]:
-        """The row of a task's messages, if it is new, or a record wrote it before."""
         saver, records = self._run.saver, self._run.records
         if saver is None or not (is_new or records.received(task.id)):
             return []
@@ -409,7 +406,6 @@ class Step:
         self._rows += self._rows_of(task, outcome)
 
     def _keep(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
-        """Commit finished results, unless the step is about to be committed with them."""
         saver, run_events = self._run.saver, self._run.run_events
         over = not (chosen or self._running or self._children or self._later)
         if saver is None:

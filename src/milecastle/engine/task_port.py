@@ -1,8 +1,3 @@
-"""The ``TaskPort`` of a run: the calls its tasks may make.
-
-Records are in ``records.py``.
-"""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +101,6 @@ class RunTaskPort:
         )
 
     def is_running(self, task: RunTask) -> bool:
-        """True if the run is in the task's step and has not stopped."""
         return task.step == self._progress.step + 1 and not self._stopped
 
     def stop(self) -> None:
@@ -136,14 +130,9 @@ class RunTaskPort:
         return self._progress.since if is_saved else self._plan.clock.now()
 
     def answer(self, label: str) -> Any:
-        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
         return self._progress.reserved.get(ANSWERS, {}).get(label, MISSING)
 
     def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
-        """When a sleep ends; ``None`` if the time has come.
-
-        A duration counts from when the task first came here.
-        """
         known = self._progress.reserved.get(WAITS, {}).get(label)
         now = self._plan.clock.now()
         begun = known[2] if known else now + round(seconds * 1_000_000)
@@ -293,10 +282,6 @@ class RunTaskPort:
         return cast("Services", services), partial(method, key.tenant, name, *given)
 
     def deadline(self, label: str, seconds: float | None) -> tuple[int | None, bool]:
-        """When a wait times out, and whether that was committed.
-
-        It counts from when the task first came here.
-        """
         reserved = self._progress.reserved
         if (passed := reserved.get(TIMED_OUT, {}).get(label)) is not None:
             return passed, True
@@ -307,7 +292,6 @@ class RunTaskPort:
         return until or self._plan.clock.now() + round(seconds * 1_000_000), False
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any]) -> Any:
-        """Let ``function`` write with a connection; its result is stored with that."""
         journal, services = self._journal, self._services
         if journal is None or services is None:
             raise InvalidRequest(

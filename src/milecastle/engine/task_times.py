@@ -37,7 +37,7 @@ _TICKS: Final = 0xFFFF
 
 
 class TaskTimes:
-    """The attempts of one step in one process. ``now`` is when the last ones started or ended.
+    """One step's attempts in one process. ``now`` is when the last ones started or ended.
 
     ``ended`` has three members for each attempt, in a list without tuples, because a map has many:
     the task, and when it started and ended.
@@ -56,7 +56,6 @@ class TaskTimes:
         self.now = self._clock.monotonic()
 
     def stop(self, task: Task, started: int, attempt: int, error: str | None) -> None:
-        """An attempt ended: with an error of this type, or ``""`` if it asks or sleeps."""
         row = len(self.ended) // 3
         if attempt != 1:
             self._attempts = self._attempts or {}
@@ -109,9 +108,9 @@ class TaskTimes:
         return msgspec.msgpack.encode(times)
 
     def _numbered(self, rows: Sequence[int]) -> tuple[list[int], list[str]]:
-        """The ends that are not ``DONE``, and the most frequent types of errors.
+        """The ends that are not ``DONE``, and the most frequent error types.
 
-        The last of those stands for all others.
+        The last type stands for all others.
         """
         if self._ends is None:
             return [], []
@@ -157,7 +156,6 @@ class TaskTimes:
 
 
 def _places(tasks: Sequence[Task], nodes: Sequence[str]) -> list[int]:
-    """The place of each task's node; one, if it is the same of all."""
     if len(nodes) == 1:
         return [0]
     places = {name: place for place, name in enumerate(nodes)}
@@ -170,7 +168,7 @@ def _pairs(rows: Sequence[int], values: Mapping[int, int]) -> list[int]:
 
 
 def _running(starts: Iterable[int], stops: Iterable[int], first: int, last: int) -> tuple[int, ...]:
-    """Tasks running at once, on average over each of equal parts of the time.
+    """Tasks running at once, on average over each equal part of the time.
 
     The time spent until a moment is the sum over starts before it, less that over stops.
     """

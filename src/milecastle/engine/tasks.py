@@ -42,12 +42,10 @@ def task_id(name: str) -> str:
 
 
 def outcome_row(step: int, task: str) -> str:
-    """Row name for a task's outcome until its step is committed."""
     return f"{step}:{task}"
 
 
 def received_row(step: int, task: str) -> str:
-    """Row name for the numbers of the messages a finished task received."""
     return f"{step}@{task}"
 
 
@@ -60,7 +58,6 @@ def held_messages(rows: Mapping[str, Mapping[str, Any]]) -> set[int]:
 
 
 def ready_nodes(graph: CompiledGraph, names: tuple[str, ...]) -> tuple[str, ...]:
-    """This step's nodes: deferred ones wait until no other is left."""
     if not graph.defers:
         return names
     nodes = graph.nodes
@@ -89,7 +86,7 @@ def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | 
 def as_sends(
     graph: CompiledGraph, names: Sequence[str], sends: Sequence[Send], values: Mapping[str, Any]
 ) -> list[Any] | None:
-    """Stored form of the next step's tasks; ``None`` if ``names`` are all of them."""
+    """The next step's tasks as stored; ``None`` if ``names`` are all of them."""
     if not sends:
         return None
     refuse_unfit(graph, sends)

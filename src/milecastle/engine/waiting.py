@@ -43,7 +43,6 @@ def each_wait(reserved: Reserved) -> Iterator[tuple[str, Wait]]:
 
 
 def received_by(reserved: Reserved) -> dict[str, list[int]]:
-    """Numbers of the messages that waiting tasks received before they stopped."""
     if WAITS not in reserved:
         return {}
     return {wait.task: wait.received for _, wait in each_wait(reserved) if wait.received}
@@ -54,7 +53,6 @@ def takes_answer(wait: Wait) -> bool:
 
 
 def is_decided(reserved: Reserved, label: str) -> bool:
-    """True if a wait has an answer, or has timed out."""
     return label in reserved.get(ANSWERS, {}) or label in reserved.get(TIMED_OUT, {})
 
 
@@ -118,7 +116,7 @@ def has_work(
 
 
 def passed_deadlines(reserved: Reserved, now: int, ended: Collection[str]) -> dict[str, int]:
-    """Passed deadlines, by label, except of waits that have ``ended`` otherwise."""
+    """Passed deadlines, by label, except for waits that have ``ended`` otherwise."""
     return {
         label: wait.until
         for label, wait in each_wait(reserved)
@@ -133,7 +131,7 @@ def passed_deadlines(reserved: Reserved, now: int, ended: Collection[str]) -> di
 def wake_time(reserved: Reserved, over: set[str], *, is_flow: bool = False) -> int | None:
     """The first time at which a task resumes; it may have passed while the step ran.
 
-    A node resumes at its last time, unless one of its waits has none; a subgraph or flow at its
+    A node resumes at its last time, unless one wait has none; a subgraph or flow at its
     first. Tasks ``over`` wait for nothing.
     """
     times: dict[str, list[int | None]] = {}

@@ -69,7 +69,6 @@ CHANGEABLE: Final[Mapping[BulkAction, tuple[RunStatus, ...]]] = MappingProxyType
 
 
 def why_not(action: BulkAction, status: RunStatus) -> str | None:
-    """Return why runs with a status cannot be changed, or ``None``."""
     fitting = CHANGEABLE[action]
     return (
         None if status in fitting else f"is for runs that are {', '.join(fitting)}: not for others"
@@ -77,7 +76,6 @@ def why_not(action: BulkAction, status: RunStatus) -> str | None:
 
 
 def deletion(store: Store, keyring: Keyring | None) -> ThreadChange:
-    """Delete a thread, unless it was run again since it was listed."""
     return lambda info: delete_thread(store, info.key, keyring, take_over=False, run_id=info.run_id)
 
 
@@ -88,7 +86,6 @@ def change_threads(
     change: ThreadChange,
     refused: OnRefusal,
 ) -> Iterator[bool]:
-    """Change threads listed with their runs; ``False`` for a skipped one."""
     for key, run_id in listed:
         found = store.thread(key)
         info = found and claimed(found)
@@ -107,10 +104,10 @@ def change_threads(
 
 
 class BulkState(TypedDict):
-    """The memory of a job.
+    """A job's memory.
 
     ``left`` is how many may still be changed, ``after`` the last one found, ``page`` the
-    names and runs of those to be changed now.
+    names and runs to be changed now.
     """
 
     action: str
@@ -162,7 +159,6 @@ class Bulk:
     def submit(
         self, action: BulkAction, tenant: str, status: RunStatus, *, limit: int | None = None
     ) -> JobInfo:
-        """Queue a job; its number of runs is counted now."""
         if (why := why_not(action, status)) is not None:
             raise InvalidRequest(f"{action} {why}")
         listed = found_threads(self._store, tenant, status, self._app.graph.name)

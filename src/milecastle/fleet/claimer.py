@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -23,8 +23,10 @@ from milecastle.errors import StoreError
 from milecastle.fleet.context import WorkerContext
 from milecastle.fleet.segments import ClaimedThread, Segments
 from milecastle.model.keys import ThreadKey, is_delivery
+from milecastle.ports.claims import one_cell
 from milecastle.ports.limits import graph_of
 from milecastle.ports.store import Opened, WritesRefused
+from milecastle.ports.workers import WorkerInfo
 
 _log = logging.getLogger("milecastle.fleet")
 
@@ -40,13 +42,10 @@ _TOGETHER = 16
 
 
 class Claimer:
-    """Claims due threads while there is room, and starts their segments."""
-
     def __init__(self, context: WorkerContext, segments: Segments) -> None:
-        self.store = context.store
         self._context = context
         self._segments = segments
-        told = self.store.listen is not None
+        told = context.claims.listen is not None
         self._poll = context.options.poll or (_POLL_IF_TOLD if told else _POLL)
         self._foreign: Sequence[str] = ()
         self._next_look = 0.0
@@ -71,7 +70,6 @@ class Claimer:
             await self._until_woken(await self._patience(claimed))
 
     def _wait_for_batch(self, free: int) -> float:
-        """For how many seconds to let more runs end first: one claim of many costs less."""
         if free < 1 or free >= self._context.options.concurrency // 4:
             self._batch_at = None
             return self._poll if free < 1 else 0.0
@@ -109,7 +107,6 @@ class Claimer:
         return claimed
 
     def _room(self) -> int:
-        """Free places for deliveries."""
         running = (one.runner.graph.name for one in self._segments.running.values())
         most = max(1, self._context.options.concurrency // _DELIVERIES)
         return max(0, most - sum(map(is_delivery, running)))
@@ -117,12 +114,13 @@ class Claimer:
     def _take(self, lanes: Sequence[str], limit: int) -> Iterator[list[ClaimedThread]]:
         began = monotonic()
         known: Mapping[ThreadKey, Opened] = {}
-        claimed = self.store.claim(self._context.id, lanes, limit=limit)
+        claimed = self._context.claims.claim(self._context.id, lanes, limit=limit)
         self._context.counters.add("claims")
         self._context.counters.add("claim_seconds", monotonic() - began)
-        if len(claimed) > 1 and self.store.read_many is not None:
+        read_many = self._context.store.read_many
+        if len(claimed) > 1 and read_many is not None:
             with suppress(StoreError):  # then each is read by itself, and only some are refused
-                known = self.store.read_many([one.key for one in claimed])
+                known = read_many([one.key for one in claimed])
         for first in range(0, len(claimed), _TOGETHER):
             some = claimed[first : first + _TOGETHER]
             yield [self._segments.begin(info, known.get(info.key)) for info in some]
@@ -136,15 +134,21 @@ class Claimer:
 
     def _stranded(self, age: float) -> list[str]:
         graphs = {graph_of(lane) for lane in self._context.runners}
-        late = [lane for lane in self.store.overdue(age) if graph_of(lane) in graphs]
+        store = self._context.claims
+        late = [lane for lane in store.overdue(age) if graph_of(lane) in graphs]
         if not any(lane not in self._context.runners for lane in late):
             return []
-        alive = (one for one in self.store.workers() if not one.is_gone)
-        served = {lane for worker in alive for lane in worker.lanes}
-        return [lane for lane in late if lane not in served]
+        served = _served(store.workers())
+        alone = {lane for lane in late if lane not in served}
+        if store.cells is not None:  # in each database by its own workers
+            for name in store.cells.names:
+                with suppress(StoreError):
+                    part = one_cell(store.cells, [name])
+                    alone |= {*part.overdue(age)}.difference(_served(part.workers()))
+        return [lane for lane in late if lane in alone]
 
     async def _patience(self, claimed: int) -> float:
-        """For how many seconds nothing is due, at most ``poll``.
+        """Seconds until something is due, at most ``poll``.
 
         Unclaimed due threads are held back by a limit, or are being written: after each
         such claim in a row it waits twice as long.
@@ -153,7 +157,7 @@ class Claimer:
         try:
             lanes = self._context.lanes
             lanes = lanes if self._room() else _without_deliveries(lanes)
-            due = await self._context.threads.call(self.store.due_in, lanes)
+            due = await self._context.threads.call(self._context.claims.due_in, lanes)
         except StoreError:
             return poll
         is_held = due is not None and due <= 0 and claimed == 0
@@ -182,7 +186,7 @@ class Claimer:
         owed = self._segments.owed
         for key, delay in list(owed.items()):
             try:
-                gives = partial(self.store.give_back, self._context.id, key, delay=delay)
+                gives = partial(self._context.claims.give_back, self._context.id, key, delay=delay)
                 given = await self._context.threads.call(gives)
             except WritesRefused:
                 raise
@@ -196,14 +200,14 @@ class Claimer:
     def check(self) -> None:
         """Compare the running segments with the index's claims for this worker.
 
-        On the thread of the heartbeat. A segment whose thread is another's is dropped: running
+        On the heartbeat's thread. A segment whose thread is another's is dropped: running
         segments are noted before the index is read, so a thread claimed in between is not missing.
         One that rests by now has given its thread up itself. A thread without a segment is given
         back: its claim raised, and yet it was written. That is not decided while a claim is under
         way.
         """
         claims, segments = self._claims, list(self._segments.running.values())
-        claimed = set(self.store.claimed(self._context.id))
+        claimed = set(self._context.claims.claimed(self._context.id))
         for segment in segments:
             if segment.key not in claimed:
                 self._context.on_loop(partial(self._segments.drop_lost, segment))
@@ -211,10 +215,13 @@ class Claimer:
             self._context.on_loop(partial(self._give_back_unknown, claims, claimed))
 
     def _give_back_unknown(self, claims: int, claimed: set[ThreadKey]) -> None:
-        """Give back what the index had for this worker, and it did not run, if it is still so."""
         if claims == self._claims:
             for key in claimed.difference(self._segments.running, self._segments.owed):
                 self._segments.give_back(key)
+
+
+def _served(workers: Iterable[WorkerInfo]) -> set[str]:
+    return {lane for worker in workers if not worker.is_gone for lane in worker.lanes}
 
 
 def _without_deliveries(lanes: Sequence[str]) -> list[str]:

@@ -1,9 +1,9 @@
-"""Options of a worker, and the state its claiming and running parts share."""
+"""A worker's options, and the state its claiming and running parts share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -14,9 +14,10 @@ from milecastle.fleet.counters import Counters
 from milecastle.fleet.durations import Durations
 from milecastle.fleet.store_clock import StoreClock
 from milecastle.model.policies import Settings
-from milecastle.ports.claims import SILENT, ClaimStore
+from milecastle.ports.claims import ClaimStore, one_cell
 from milecastle.ports.clock import Clock
 from milecastle.ports.limits import graph_of
+from milecastle.ports.workers import SILENT
 from milecastle.support.off_loop import StoreThreads
 
 _THREADS = 4
@@ -34,7 +35,8 @@ class WorkerOptions(Settings):
     seconds while no worker served them, if they fit its code; ``None``: never.
     When it is told to stop, running nodes have ``grace`` seconds. A run that has not moved for
     ``stuck_after`` seconds is reported. Deliveries to hooks reach ``deliver_to``, each ``HOST`` or
-    ``HOST:PORT``, also at addresses that are not public, and without TLS.
+    ``HOST:PORT``, also at addresses that are not public, and without TLS. It serves the threads in
+    ``databases``, by their names in the map; empty: in all of the store.
     """
 
     concurrency: int = 100
@@ -46,6 +48,7 @@ class WorkerOptions(Settings):
     adopt_after: float | None = 1.0
     stuck_after: float = 600.0
     deliver_to: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
 
     def _check(self) -> None:
         if self.concurrency < 1 or self.losses < 1:
@@ -61,14 +64,24 @@ class WorkerOptions(Settings):
             raise InvalidRequest(f"stuck_after must be above 0, not {self.stuck_after}")
 
 
-class WorkerContext:
-    """State shared by one worker's parts."""
+def _served(store: ClaimStore, databases: Sequence[str]) -> ClaimStore:
+    if not databases:
+        return store
+    if store.cells is None:
+        raise InvalidRequest(
+            f"a worker can serve some databases of a map (shards.toml), and {type(store).__name__} "
+            "is one database: leave out databases="
+        )
+    return one_cell(store.cells, databases)
 
+
+class WorkerContext:
     def __init__(self, store: ClaimStore, options: WorkerOptions, ids: Clock) -> None:
         self.id = ids.new_id()
         self.store = store
+        self.claims = _served(store, options.databases)
         self.options = options
-        self.clock = StoreClock(store, ids, self.ticks)
+        self.clock = StoreClock(self.claims, ids, self.ticks)
         self.counters = Counters()
         self.durations = Durations()
         self.runners: Mapping[str, Runner[Any]] = {}
@@ -94,7 +107,6 @@ class WorkerContext:
         )
 
     def ticks(self) -> float:
-        """Seconds that pass and never jump."""
         return monotonic() if self.loop is None else self.loop.time()
 
     def on_loop(self, function: Callable[[], None]) -> None:

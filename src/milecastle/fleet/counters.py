@@ -1,5 +1,3 @@
-"""A worker's counters since its start, for metrics."""
-
 from __future__ import annotations
 
 from collections import defaultdict

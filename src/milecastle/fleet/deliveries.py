@@ -1,10 +1,10 @@
-"""Deliveries: each notice of a hook is sent by a durable run, until it is accepted.
+"""Deliveries: each hook's notice is sent by a durable run, until it is accepted.
 
 Rules:
 
-- A delivery is a run of ``app/deliveries.py``'s graph in a thread named after its hook and its run,
-  or question. That name is the ``webhook-id`` of every attempt, so a receiver drops what it has.
-- It stores names and numbers only. The body is made of the thread whenever it is sent.
+- A delivery is a run with ``app/deliveries.py``'s graph in a thread named after its hook and its
+  run, or question. That name is the ``webhook-id`` in every attempt, so a receiver drops repeats.
+- It stores names and numbers only. The body is made from the thread whenever it is sent.
 - 2xx ends it, and so does 410. Anything else is repeated after each of ``DELAYS``; in between the
   run sleeps and holds no slot. Then it fails, is listed, and can be retried. An attempt that cannot
   read the thread counts as one that was not accepted.
@@ -41,11 +41,11 @@ _GONE: Final = 410
 
 
 class DeliveryFailed(Exception):
-    """No attempt of a delivery was accepted."""
+    pass
 
 
 def delivering(apps: Iterable[App[Any]], deliver_to: Collection[str] = ()) -> list[Runner[Any]]:
-    """The runners of every hook of some apps.
+    """Runners for all hooks of some apps.
 
     Raises:
         InvalidRequest: two of a name have the same hook, or the environment lacks what one names.
@@ -60,18 +60,16 @@ def delivering(apps: Iterable[App[Any]], deliver_to: Collection[str] = ()) -> li
 
 
 class Deliveries:
-    """Delivers an app's notices for a worker: one runner for each hook."""
-
     def __init__(self, app: App[Any], deliver_to: Collection[str] = ()) -> None:
         self._app = app
         self._deliver_to = deliver_to
         self._store = require_shared(app.runner.settings.store)
 
     def runners(self) -> Iterator[Runner[Any]]:
-        """The runners of its hooks.
+        """Runners for its hooks.
 
         Raises:
-            InvalidRequest: the environment has not what a hook names.
+            InvalidRequest: the environment lacks a variable that a hook names.
         """
         for hook in self._app.graph.hooks:
             self._read_environment(hook)
@@ -103,8 +101,7 @@ class Deliveries:
         )
 
     async def _post(self, hook: Webhook, id: str, event: str, data: dict[str, Any]) -> str:
-        """The status that the hook answered, or why it did not."""
-        now = self._store_time()
+        now = self._app.runner.settings.clock.now() // _SECOND
         body = msgspec.json.encode({"type": event, "timestamp": data["time"], "data": data})
         try:
             keys = self._read_environment(hook)
@@ -119,11 +116,7 @@ class Deliveries:
         except (NotPosted, InvalidRequest) as error:
             return error.message
 
-    def _store_time(self) -> int:
-        return self._app.runner.settings.clock.now() // _SECOND
-
     def _data(self, hook: Webhook, tenant: str, state: DeliveryState) -> dict[str, Any] | None:
-        """The event as data; ``None`` if it needs no delivery any more."""
         key = ThreadKey(tenant, state["thread"])
         record = self._store.run(key, state["run_id"])
         asked = self._open_question(key, state["question"]) if state["question"] else None

@@ -1,5 +1,3 @@
-"""A worker's durations since its start, for metrics."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -8,8 +6,6 @@ from milecastle.fleet.histograms import LONG, Histogram
 
 
 class Durations:
-    """Waiting and working times."""
-
     def __init__(self) -> None:
         self.waits = Histogram(
             "queue_wait_seconds", "How long threads had been due when they were claimed.", LONG

@@ -14,8 +14,9 @@ from threading import Event, Thread
 from time import monotonic
 
 from milecastle.errors import StoreError
-from milecastle.ports.claims import ClaimStore, WorkerInfo
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import WritesRefused
+from milecastle.ports.workers import WorkerInfo
 
 _log = logging.getLogger("milecastle.fleet")
 
@@ -67,7 +68,6 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating, and wait until the last beat is over."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -80,12 +80,10 @@ class Heartbeat:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the last accepted heartbeat; ``None`` before the first."""
         return None if self._beaten is None else monotonic() - self._beaten
 
     @property
     def is_stuck(self) -> bool:
-        """True if the event loop has not answered for a while."""
         return self._unanswered > _STUCK + self._interval
 
     @property

@@ -1,12 +1,12 @@
-"""POST to a URL that a user of the application may have chosen: bounded, and never to the inside.
+"""POST to a URL that an application's user may have chosen: bounded, and never to the inside.
 
 Rules:
 
 - A host is resolved once, each of its addresses must be public, and the connection is made to one
   of these addresses. So a name cannot be rebound between the check and the connection.
-- Only the operator of a worker allows other addresses and plain HTTP, by host (``deliver_to``).
-- Redirects are not followed, proxies not used, and nothing is read but the head of the answer, of
-  16 KiB at most. The whole exchange has ``PATIENCE`` seconds.
+- Only a worker's operator allows other addresses and plain HTTP, by host (``deliver_to``).
+- Redirects are not followed, proxies not used, and only the answer's head is read, up to 16 KiB.
+  The whole exchange has ``PATIENCE`` seconds.
 - No answer is in an error: receivers repeat what they were sent, secrets and values included.
 """
 
@@ -45,14 +45,13 @@ _COMPATIBLE: Final = IPv6Network("::/96")
 
 
 class NotPosted(MilecastleError):
-    """Nothing was answered; the message says why, without the URL."""
+    pass
 
 
 def is_public(address: str) -> bool:
-    """True if an address is one of the Internet, however it is written.
+    """True if an address is on the Internet, however it is written.
 
-    IPv6 addresses that stand for one of IPv4 (mapped, translated, 6to4, Teredo) are what they
-    stand for.
+    IPv6 addresses that stand for an IPv4 one (mapped, translated, 6to4, Teredo) count as that one.
     """
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv6Address):
@@ -156,7 +155,6 @@ def _request(target: SplitResult, headers: Mapping[str, str], body: bytes) -> by
 
 
 async def _status(reader: asyncio.StreamReader) -> int:
-    """The final status; answers of the form 1xx come before it."""
     for _ in range(5):
         head = await reader.readuntil(b"\r\n\r\n")
         version, status, *_ = head.split(maxsplit=2)

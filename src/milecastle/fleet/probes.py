@@ -1,12 +1,12 @@
-"""The probes and metrics of a worker process, over HTTP: ``--metrics``.
+"""A worker process's probes and metrics, over HTTP: ``--metrics``.
 
 Rules:
 
-- They are answered on threads of their own, so also while a node blocks the event loop or the
+- They are answered on their own threads, so also while a node blocks the event loop or the
   store hangs: nothing here waits for either for longer than a moment.
 - ``/healthz``: this process works; a process that fails it should be restarted. ``/readyz``: this
-  worker takes threads. ``/metrics``: the text format of Prometheus.
-- GET only, few requests at a time, and nothing about the state of any thread.
+  worker takes threads. ``/metrics``: Prometheus' text format.
+- GET only, few requests at a time, and nothing about any thread's state.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class Probes:
 
     @contextmanager
     def serving(self) -> Generator[None, None, None]:
-        """Answer probes while the block runs, on the worker's event loop."""
         ticking = asyncio.create_task(self._tick())
         thread = Thread(target=self._server.serve_forever, name="milecastle-probes", daemon=True)
         thread.start()
@@ -160,13 +159,6 @@ def _gauge(name: str, help: str, value: float) -> Family:
     return Family(name, "gauge", help, {(): float(value)})
 
 
-def _families(store: ClaimStore) -> list[Family]:
-    return [
-        *queue_families(store.depths()),
-        *bucket_families(bucket_levels(store), store.now()),
-    ]
-
-
 class _Depths:
     def __init__(self, store: ClaimStore) -> None:
         self._store = store
@@ -191,7 +183,9 @@ class _Depths:
 
     def _read(self, reading: Event) -> None:
         try:
-            found = _families(self._store)
+            store = self._store
+            buckets = bucket_families(bucket_levels(store), store.now())
+            found = [*queue_families(store.depths()), *buckets]
         except StoreError as error:
             _log.warning("the depths of the queue cannot be read: %s", error)
             found = None
@@ -253,5 +247,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged."""
+    def log_message(self, format: str, *args: Any) -> None: ...

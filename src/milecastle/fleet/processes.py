@@ -70,7 +70,6 @@ class Seat:
 
 
 def take_seat() -> Seat | None:
-    """The place given by a parent; ``None`` without one."""
     given = os.environ.pop(_PLACE, None)
     if given is None:
         return None

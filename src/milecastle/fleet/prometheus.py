@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from milecastle.ports.buckets import BucketLevel
-from milecastle.ports.claims import LaneDepth
+from milecastle.ports.workers import LaneDepth
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,8 +36,6 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Metric(Protocol):
-    """A metric: its comments and its samples."""
-
     def lines(self) -> Iterator[str]: ...
 
 
@@ -91,7 +89,6 @@ def queue_families(depths: Sequence[LaneDepth]) -> list[Family]:
 
 
 def bucket_families(levels: Sequence[BucketLevel], now: int) -> list[Family]:
-    """Buckets by name and tenant, the first ``MOST``; nothing if the store has none."""
     shown = levels[:MOST]
     labels = [(("bucket", one.bucket.name), ("tenant", one.bucket.tenant)) for one in shown]
 

@@ -57,6 +57,7 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
+from milecastle.ports.claims import serves
 from milecastle.support.printable import printable
 
 _log = logging.getLogger("milecastle.fleet")
@@ -253,7 +254,7 @@ class ScheduleRun:
 
     def _is_served(self, lane: str) -> bool:
         alive = (worker for worker in self._store.workers() if not worker.is_gone)
-        return any(lane in worker.lanes for worker in alive)
+        return any(lane in one.lanes and serves(self._store, one, self.key) for one in alive)
 
     def info(self) -> ScheduleInfo:
         schedule, line = self.schedule, self._store.thread(self.key)
@@ -281,7 +282,7 @@ class ScheduleRun:
 
 
 class Schedules:
-    """Schedules of some apps: their state, and backfills.
+    """Some apps' schedules: their state, and backfills.
 
     Workers use it to keep them running.
     """

@@ -107,7 +107,7 @@ class Segments:
         }
 
     def begin(self, info: ThreadInfo, known: Opened | None = None) -> ClaimedThread:
-        """Decide what to run of a thread: off the loop, for many threads in a row."""
+        """Decide a thread's next run: off the loop, for many threads in a row."""
         runner = self._context.serving(info.lane)
         # Otherwise the run would sleep again, be due at once, and so on.
         self._context.clock.reach(info.due_at or 0)
@@ -227,7 +227,6 @@ class Segments:
             self.give_back(key)
 
     async def _reject_input(self, segment: ClaimedThread, error: Exception) -> bool:
-        """Let the next input start, if this one was refused; ``False`` if it is not an input."""
         if not isinstance(segment.planned, PlannedRun):
             return False
         journal = segment.planned.plan.journal
@@ -248,7 +247,7 @@ class Segments:
 
     @asynccontextmanager
     async def _suspicion(self, losses: int) -> AsyncGenerator[None, None]:
-        """A run with which more than one worker was lost begins alone among such runs.
+        """A run that lost more than one worker begins alone among such runs.
 
         If the process dies, only that one has noted in its log it had a worker.
         """
@@ -286,12 +285,10 @@ class Segments:
         self.give_back(key, delay)
 
     def give_back(self, key: ThreadKey, delay: float = 0.0) -> None:
-        """Let another worker have a thread whose rest this one has not committed."""
         self.owed[key] = delay
         self._context.wake.set()
 
     def drop_lost(self, segment: ClaimedThread) -> None:
-        """Drop a segment whose thread the index does not give to this worker, unless it rests."""
         if self.running.get(segment.key) is segment and not segment.is_resting:
             self._drop(segment)
 

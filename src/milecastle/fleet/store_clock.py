@@ -27,7 +27,6 @@ class StoreClock:
         self._ahead = self._store.now() - self._passed()
 
     def reach(self, time: int) -> None:
-        """The store has reached this time: a thread was found due."""
         self._ahead = max(self.now(), time) - self._passed()
 
     def now(self) -> int:

@@ -30,9 +30,9 @@ from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.long_nodes import LongNodes
 from milecastle.fleet.schedules import Schedules
 from milecastle.fleet.segments import Segments
-from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.notifying import Listening
 from milecastle.ports.store import WritesRefused
+from milecastle.ports.workers import WorkerInfo
 from milecastle.support.platforms import refuse_windows
 from milecastle.support.printable import printable
 
@@ -75,7 +75,7 @@ class Worker:
         self._listening: Listening | None = None
         self.entered = asyncio.Event()
         self._heartbeat = Heartbeat(
-            store,
+            context.claims,
             interval=self.options.heartbeat,
             describe=self.describe,
             check=self._check,
@@ -194,14 +194,13 @@ class Worker:
         await context.threads.call(self._schedules.register, insists=True)
         await context.threads.call(self._heartbeat.start)
         self.entered.set()
-        if self.store.listen is not None:
-            self._listening = self.store.listen(self._wake)
+        if self._context.claims.listen is not None:
+            self._listening = self._context.claims.listen(self._wake)
 
     def _wake(self) -> None:
         self._context.on_loop(self._context.wake.set)
 
     def _fail(self, error: WritesRefused) -> None:
-        """End ``run``: its starter must open the store again."""
         self._failure = error
         self._wake()
 
@@ -216,5 +215,5 @@ class Worker:
             self._listening.close()
         self._heartbeat.stop()
         with suppress(StoreError):
-            self.store.retire(self.id)
+            self._context.claims.retire(self.id)
         self._context.threads.close()

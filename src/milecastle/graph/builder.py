@@ -108,7 +108,7 @@ class GraphBuilder(Generic[S]):
     def add_flow(
         self, name: str, function: Callable[..., Any], version: str, types: tuple[Any, ...]
     ) -> None:
-        """Add the only node of a flow's graph; ``types`` are those of its calls."""
+        """Add a flow graph's only node; ``types`` are its calls'."""
         goto = (name,)  # by again()
         self._add_node(
             name, function, version=version, retry=None, timeout=None, goto=goto, flow=True
@@ -116,7 +116,6 @@ class GraphBuilder(Generic[S]):
         self._declared.call_types = types
 
     def _find_node(self, name: str, function: Any) -> int | None:
-        """Where a function with this qualified name was declared as this node before."""
         wanted = name, qualified_name(function)
         found = [(node.name, qualified_name(node.function)) for node in self._declared.nodes]
         return found.index(wanted) if wanted[1] and wanted in found else None
@@ -125,7 +124,7 @@ class GraphBuilder(Generic[S]):
     def add_edge(self, source: str, target: str, when: Callable[[S], object] | None = None) -> Self:
         """Add an edge from ``source`` to ``target``, unconditional or with a predicate.
 
-        Edges without ``when`` are all taken. With any ``when``, edges of the source are tried in
+        Edges without ``when`` are all taken. With any ``when``, the source's edges are tried in
         the order they were added and the first match is taken.
         """
         self._add_edge(source, target, when)
@@ -170,10 +169,10 @@ class GraphBuilder(Generic[S]):
     def map(
         self, source: str, node: str, *, over: str | Callable[[S], Iterable[Any]], item: str
     ) -> Self:
-        """After ``source``, run ``node`` once for each member of a list, in parallel.
+        """After ``source``, run ``node`` once for each list member, in parallel.
 
-        ``over`` is the list's key, or a function of the state returning one. Each task has
-        its member in its state, under ``item``. Their updates are applied in the order of the list.
+        ``over`` is the list's key, or a function on the state returning one. Each task has
+        its member in its state, under ``item``. Their updates are applied in the list's order.
         If the list is empty, the run continues as if ``node`` had run.
         """
         self._declared.routers.append(
@@ -195,7 +194,7 @@ class GraphBuilder(Generic[S]):
     def set_exit_point(self, name: str) -> Self:
         """End here, whatever edges leave the node: an edge to ``END``, and no other is followed.
 
-        Parallel branches run to their own ends. A ``Command`` of the node is still followed.
+        Parallel branches run to their own ends. The node's ``Command`` is still followed.
         """
         self._add_edge(name, END)
         self._declared.exit_points.add(name)
@@ -225,13 +224,13 @@ class GraphBuilder(Generic[S]):
     ) -> Callable[[F], F]:
         """Let workers run the graph by the clock: ``graph.schedule("0 3 * * *", input={...})``.
 
-        ``when`` is a cron expression, in the time zone ``tz``, or a period. Each firing is a run of
+        ``when`` is a cron expression, in the time zone ``tz``, or a period. Each firing is a run in
         its own thread, ``name@2026-11-16T03:00:00Z``, started exactly once, however many workers
-        there are; ``name`` defaults to the graph's. ``input`` may be a function of the
-        tick, and as a decorator this makes the decorated function that. While the run of the last
-        firing has not ended, a tick is skipped, waits for its end (``overlap="queue"``), or cancels
-        it (``"cancel"``). Of ticks that came while no worker ran, ``catch_up`` fires none, the last
-        one, or all. ``config`` is that of each run.
+        there are; ``name`` defaults to the graph's. ``input`` may be a function on the
+        tick, and as a decorator this makes the decorated function that. While the last firing's run
+        has not ended, a tick is skipped, waits for its end (``overlap="queue"``), or cancels
+        it (``"cancel"``). If ticks came while no worker ran, ``catch_up`` fires none, the last
+        one, or all. ``config`` is each run's.
         """
         if config is not None and self._declared.config_type is None:
             raise InvalidRequest(UNDECLARED_CONFIG)
@@ -272,11 +271,11 @@ class GraphBuilder(Generic[S]):
         """Notify a URL of events: ``graph.on("failed", url="https://...", secret="env:SECRET")``.
 
         Events are ``"completed"``, ``"failed"`` (for good, after every retry) and ``"question"``.
-        The commit of the event leaves the notice, and workers deliver it: at least once, always
+        The event's commit leaves the notice, and workers deliver it: at least once, always
         with the same ``webhook-id``, signed by the rules of Standard Webhooks. ``secret`` names an
-        environment variable of the workers; ``url`` may name one, too. The body has names and
+        environment variable on the workers; ``url`` may name one, too. The body has names and
         numbers; ``include`` adds the ``"error"`` message, the ``"question"`` or the ``"state"``.
-        ``name`` tells several hooks of a graph apart. Deliveries are runs of ``delivery@@GRAPH``,
+        ``name`` tells a graph's hooks apart. Deliveries are runs of ``delivery@@GRAPH``,
         or with a name of ``delivery@@GRAPH@NAME``.
         """
         hook = Webhook(

@@ -28,8 +28,6 @@ _KINDS: Final[Mapping[TypeKind, str]] = {
 
 
 class Renames(msgspec.Struct, frozen=True, kw_only=True):
-    """Declared renames: new names by old ones."""
-
     nodes: Mapping[str, str] = {}
     channels: Mapping[str, str] = {}
 
@@ -86,9 +84,9 @@ class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Differences between ``new`` and ``old``, in both directions.
 
-    A rename is a guess: one thing was removed and one of the same shape is in its place.
+    A rename is a guess: one thing was removed and one with the same shape is in its place.
     ``changed_edges`` are conditional now and were not, or the other way round. ``types`` are those
-    inside of channels whose fields changed, ``kinds`` those that are of another kind now;
+    inside channels whose fields changed, ``kinds`` those that are another kind now;
     ``subgraphs`` are nodes whose graphs changed, and ``functions`` are former subgraphs.
     """
 
@@ -119,13 +117,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts) or "nothing changed"
 
     def reasons_against(self, pending: Iterable[str]) -> list[str]:
-        """Reasons a thread about to run ``pending`` cannot resume; empty if it can."""
         pending = tuple(dict.fromkeys(self.declared.nodes.get(name, name) for name in pending))
         return [*self._state_reasons(), *self._node_reasons(pending), *self._way_reasons(pending)]
 
     @property
     def is_readable(self) -> bool:
-        """True if stored objects can become the new types: no required field is missing."""
         kinds = {found.name: found.kind for found in self.new.types or ()}
         lacking = (
             kinds[name] in ("record", "model") and any(not field.optional for field in found.added)
@@ -181,7 +177,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     def _state_reasons(self) -> list[str]:
         inside = [found.misfits(self._field_of(name)) for name, found in self.types.items()]
         return [
-            *self.channels.misfits(_state_key),
+            *self.channels.misfits(lambda name: f"state key '{name}'"),
             *chain.from_iterable(inside),
             *self._kind_changes(),
         ]
@@ -227,8 +223,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(old: Manifest, new: Manifest) -> Difference:
-    """Changes from ``old`` to ``new``; declared renames are not differences."""
-    declared = _declared_renames(old, new)
+    declared = Renames(
+        nodes=_declared_for(old.nodes, new.nodes),
+        channels=_declared_for(old.channels, new.channels),
+    )
     old = _under_new_names(old, declared)
     old_nodes = {node.name: node for node in old.nodes}
     new_nodes = {node.name: node for node in new.nodes}
@@ -268,17 +266,10 @@ def compare(old: Manifest, new: Manifest) -> Difference:
     )
 
 
-def _declared_renames(old: Manifest, new: Manifest) -> Renames:
-    return Renames(
-        nodes=_declared_for(old.nodes, new.nodes),
-        channels=_declared_for(old.channels, new.channels),
-    )
-
-
 def _declared_for(
     old: Sequence[NodeInfo | ChannelInfo], new: Sequence[NodeInfo | ChannelInfo]
 ) -> dict[str, str]:
-    """The new name of each that was there under a former name, and is not there under either."""
+    """New names by former ones, if the former is gone."""
     before, after = {one.name for one in old}, {one.name for one in new}
     found: dict[str, str] = {}
     for one in new:
@@ -359,10 +350,6 @@ def _details(manifest: Manifest) -> set[str]:
 
 def _key(name: str) -> str:
     return f"key '{name}'"
-
-
-def _state_key(name: str) -> str:
-    return f"state key '{name}'"
 
 
 def _only(here: Iterable[str], there: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:

@@ -1,5 +1,3 @@
-"""Compiling: a declared graph is checked as a whole, then frozen, with everything looked up."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -26,7 +24,6 @@ def compile_graph(
     interrupt_before: tuple[str, ...] = (),
     interrupt_after: tuple[str, ...] = (),
 ) -> CompiledGraph:
-    """Check the whole graph; freeze it, or raise ``DefinitionError`` with every problem."""
     # What only compiling needs is loaded here: `ast`, `difflib` and `inspect` are slow to import.
     from milecastle.graph.validation import examine
 

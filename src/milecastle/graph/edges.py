@@ -2,11 +2,11 @@
 
 Rules:
 
-- Edges without a condition are all taken: several of them start parallel branches.
-- If any edge of a node has a predicate, its edges are tried in the order they were added and the
+- Edges without a condition are all taken: several start parallel branches.
+- If any of a node's edges has a predicate, its edges are tried in the order they were added and the
   first match is taken; one without a predicate always matches.
-- Targets of routers are taken in addition.
-- Of the edges of an exit point only the one to the end is followed.
+- Router targets are taken in addition.
+- At an exit point only the edge to the end is followed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ def reachable(ways: Mapping[T, Iterable[T]], start: Iterable[T]) -> set[T]:
 
 
 class PlainEdge(msgspec.Struct, frozen=True):
-    """A fixed edge, or a predicate edge when ``when`` is given."""
-
     source: str
     target: str
     when: Callable[[Any], Any] | None = None
@@ -52,7 +50,7 @@ class PlainEdge(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True, kw_only=True):
     """A function naming the next node or nodes. ``targets`` maps its possible results.
 
-    ``together`` holds the sets of nodes it is seen to return in one list, ``sends`` those
+    ``together`` holds the node sets it is seen to return in one list, ``sends`` those
     that it is seen to return as ``Send``. One that is not ``asked`` only declares where a node may
     lead without it: ``Command(goto=)``, ``on_error``.
     """
@@ -73,14 +71,11 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         return self.name or name_of(self.function)
 
     def label_of(self, target: str) -> str:
-        """Label on the way to a target: its mapped keys, or the name."""
         keys = [_said(key) for key, to in self.targets.items() if to == target and key != to]
         return " | ".join(keys) or ("" if self.label == "<lambda>" else self.label)
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A predicate edge for evaluation; ``when`` is ``None`` if it always matches."""
-
     target: str
     when: Callable[[Any], Any] | None
     is_async: bool = False
@@ -140,7 +135,6 @@ def _exits(edges: list[PlainEdge], routers: list[Router], rank: Mapping[str, int
 
 
 def edge_infos(edges: Iterable[PlainEdge], routers: Iterable[Router]) -> tuple[EdgeInfo, ...]:
-    """The manifest's edges, in the order added; a fixed one counts once."""
     infos: list[EdgeInfo] = []
     fixed: set[tuple[str, str]] = set()
     for edge in edges:

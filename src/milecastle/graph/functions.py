@@ -1,5 +1,3 @@
-"""Facts about a user's function without calling it, and the user's line."""
-
 from __future__ import annotations
 
 import sys
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def is_async(function: Any) -> bool:
-    """True if a call returns a coroutine: an async function, method, partial or object."""
     import inspect
 
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -29,7 +26,6 @@ def name_of(function: Any) -> str:
 
 
 def qualified_name(function: Any) -> str | None:
-    """Module and name of a normally defined function; ``None`` for any other."""
     function = plain_function(function)
     name = getattr(function, "__qualname__", None)
     return None if name is None or "<lambda>" in name else f"{function.__module__}:{name}"

@@ -3,9 +3,9 @@
 Rules:
 
 - A secret is named and never given: ``"env:NAME"`` is read from the environment when a delivery is
-  signed. So it is in no store, no log and no error. A URL may be named as well: those of chat tools
-  are secrets.
-- A hook is no part of the fingerprint: changing it makes no thread unfit.
+  signed. So it is in no store, no log and no error. A URL may be named as well: chat tools' are
+  secrets.
+- A hook is not in the fingerprint: changing it makes no thread unfit.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _VARIABLE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """A hook of a graph, as it was declared."""
-
     graph: str
     name: str
     events: tuple[HookEvent, ...]
@@ -67,7 +65,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True
 
     @property
     def id(self) -> str:
-        """Its name in a store, which has hooks of other graphs too."""
+        """Its name in a store, which has other graphs' hooks too."""
         return self.name if self.name == self.graph else f"{self.graph}@{self.name}"
 
     @property
@@ -75,13 +73,12 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True
         """The URL's parts.
 
         Raises:
-            InvalidRequest: it is in no variable of the environment, or not a URL to POST to.
+            InvalidRequest: no environment variable has it, or it is not a URL to POST to.
         """
         return self._split(self._read(self.url) if _is_variable(self.url) else self.url)
 
     @property
     def secrets(self) -> str:
-        """The secrets: two, parted by a space, while one replaces the other."""
         return self._read(self.secret)
 
     def _read(self, named: str) -> str:

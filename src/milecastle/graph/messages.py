@@ -39,14 +39,12 @@ class Upsert:
         return cast("list[Any]", reducer.function(old, given))
 
     def prepare(self, update: Any) -> Any:
-        """The update with an id added to each item without one."""
         if not self._mint or not isinstance(update, list | tuple):
             return update
         items = cast("list[Any]", update)
         return [self._with_id(item) if self._id_of(item) is None else item for item in items]
 
     def delta(self, old: list[Any], update: Any) -> tuple[Reducer, Any]:
-        """Stored form: items to append, changes by position, or the whole list."""
         if not isinstance(update, list | tuple):
             kind = type(update).__name__
             raise TypeError(f"{self.reducer.name} takes a list of items, not {kind}: wrap it in []")

@@ -33,7 +33,6 @@ class NotCallable(Exception):
 def read_node(
     name: str, function: Callable[..., Any], policy: NodePolicy = PLAIN, place: Place | None = None
 ) -> Node:
-    """Read a function's signature; ``NotCallable`` explains why it cannot be a node."""
     import inspect
 
     if not callable(function):
@@ -76,7 +75,6 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
 def _read_parameters(
     name: str, signature: Signature | None
 ) -> tuple[tuple[tuple[str, str], ...], int, bool]:
-    """Injected parameters, the number passed by position, and True if only the state."""
     if signature is None:
         return (("state", "state"),), 1, True
     found: list[tuple[str, str]] = []
@@ -103,7 +101,6 @@ def _read_parameters(
 
 
 def _injected_into(parameter: Parameter, position: int, signature: Signature) -> str | None:
-    """A parameter's value; one with a default keeps it, unless its name asks for more."""
     name, has_default = parameter.name, parameter.default is not parameter.empty
     if name in INJECTED and not (has_default and name == "name"):
         return name

@@ -2,7 +2,7 @@
 
 Two nodes may run together if something leads to both at once, or if they follow two such nodes.
 A node set is an int here, one bit a node: the number of meetings grows with the square of
-the number of nodes.
+the node count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def meetings(
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """For each group: a node, and others possibly in the same step.
 
-    Every node that may meet another of its group is named at least once, and no more often than
+    Every node that may meet another in its group is named at least once, and no more often than
     that takes. A router counts as choosing one target, except for those in its ``together``.
     """
     if all(len(members) < 2 for members in groups.values()):
@@ -72,7 +72,6 @@ def _meet(
 def _choices(
     edges: Sequence[PlainEdge], routers: Sequence[Router], numbers: Mapping[str, int]
 ) -> dict[int, list[int]]:
-    """Per node, sets of alternatives: one member each may be taken at once."""
     fixed: dict[int, dict[int, None]] = {}
     tried: dict[int, int] = {}
     conditional = {edge.source for edge in edges if edge.when is not None}

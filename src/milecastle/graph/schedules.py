@@ -40,9 +40,9 @@ _WINDOWS = (_HOUR, 48 * _HOUR, 1500 * _HOUR, 1_000_000 * _HOUR)
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule of a graph, as it was declared; times are in microseconds since 1970.
+    """A graph's schedule, as it was declared; times are in microseconds since 1970.
 
-    ``input`` is each run's, or a function of the tick, a datetime in the schedule's time zone.
+    ``input`` is each run's, or a function on the tick, a datetime in the schedule's time zone.
     ``config`` is each run's.
     """
 
@@ -118,7 +118,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return own_name("tick", f"{self.name}@{time}")
 
     def thread_beside(self, time: int) -> str:
-        """The thread of a run beside the ticks: listed with theirs, after them."""
         at = to_datetime(time).isoformat(timespec="microseconds").replace("+00:00", "Z")
         return own_name("tick", f"{self.name}@now@{at}")
 

@@ -54,10 +54,6 @@ def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
 
 
 def recorded_misfits(manifest: Manifest, values: Mapping[str, Any]) -> list[str]:
-    """Mismatches between values and a stored manifest's types, at any depth.
-
-    The value of a channel with a custom reducer is not known.
-    """
     declared: _Declared = {channel.name: (channel.type, None) for channel in manifest.channels}
     types = {found.name: found for found in manifest.types or ()}
     reasons = misfits_of(declared, values)
@@ -71,7 +67,7 @@ def recorded_misfits(manifest: Manifest, values: Mapping[str, Any]) -> list[str]
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of the state.
+    """A state field.
 
     ``classes`` are those whose instances fit (``None``: anything). ``default`` makes the value
     that the channel has before anything was written, if it has one.
@@ -89,7 +85,6 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held_classes(self) -> tuple[type, ...] | None:
-        """Classes of allowed values; ``None``: anything."""
         if self.reducer is LAST:
             return self.classes
         empty, declared = self.reducer.empty, fitting_classes(self.annotation)
@@ -103,14 +98,11 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSchema(msgspec.Struct, frozen=True):
-    """A graph's declared input: its keys in order, each with its type, and those required."""
-
     name: str
     annotations: Mapping[str, Any]
     required: tuple[str, ...]
 
     def refuse_misfit(self, update: Mapping[str, Any]) -> None:
-        """Raise ``InvalidRequest`` if a required key is missing, or one is not declared."""
         missing = [name for name in self.required if name not in update]
         if missing:
             raise InvalidRequest(f"the input lacks {quoted(*missing)}, which {self.name} requires")

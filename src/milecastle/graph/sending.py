@@ -1,5 +1,3 @@
-"""Return values besides updates and names: ``Send`` and ``Command``."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +11,7 @@ T = TypeVar("T")
 class Send(msgspec.Struct, frozen=True):
     """Run ``node`` once in the next step, with ``update`` applied to the state it receives.
 
-    Several of them, also to one node, run in parallel; each is a separate task.
+    Several, also to one node, run in parallel; each is a separate task.
     """
 
     node: str
@@ -40,14 +38,12 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Beyond(msgspec.Struct, frozen=True):
-    """Continue as if this node had run: the result of a map over an empty list."""
+    """Continue as if this node had run: the result when a map's list is empty."""
 
     node: str
 
 
 class Map(msgspec.Struct, frozen=True):
-    """A router: one task per list member."""
-
     node: str
     over: str | Callable[[Any], Sequence[Any]]
     item: str

@@ -95,8 +95,6 @@ def returned_names(function: Callable[..., Any]) -> Returned:
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """One function's source. Its first line is line 1 + ``offset`` in the file."""
-
     node: _Function
     file: str
     offset: int
@@ -228,7 +226,6 @@ def _end(value: ast.expr) -> tuple[int, int]:
 
 
 def with_targets(router: Router, returned: Returned, local_names: Mapping[str, Any]) -> Router:
-    """The router with all its known targets; empty if none are known."""
     hint = _return_hint(router.function, local_names)
     targets = router.targets
     if not router.declared:
@@ -267,7 +264,7 @@ def _return_hint(function: Any, local_names: Mapping[str, Any]) -> Any:
 
 
 def _literals(hint: Any) -> tuple[str, ...]:
-    """Names in a ``Literal``, or in lists and unions of them; none if anything else is in."""
+    """Names in a ``Literal``, or in lists and unions of such; none if anything else is in."""
     hint = unfolded(hint)
     origin = get_origin(hint)
     if origin is Literal:

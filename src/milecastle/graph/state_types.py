@@ -46,7 +46,6 @@ def is_union(origin: object) -> bool:
 
 
 def unfolded(annotation: Any) -> Any:
-    """The type behind a ``type`` alias; anything else is returned unchanged."""
     while type(annotation).__name__ == "TypeAliasType":
         annotation = annotation.__value__
     return annotation
@@ -443,9 +442,9 @@ def _described(field: _Field) -> ChannelInfo:
 
 
 def _fields_of(cls: Any) -> Iterator[_Field]:
-    """The fields of a TypedDict, a dataclass, a pydantic model or a struct; else none.
+    """A class's declared fields: TypedDict, dataclass, pydantic model or struct; else none.
 
-    The members of an enum; not of one of Python's own, which has others in another version.
+    For an enum its members; not for one of Python's own, which has others in another version.
     """
     if is_typed_dict(cls):
         for name, hint in {**own_annotations(cls), **hints_of(cls)}.items():

@@ -109,7 +109,6 @@ def _is_number(given: object, *kinds: type) -> bool:
 
 
 def _said(given: object) -> str:
-    """The given value in words: a number or text itself, anything else by its type."""
     return repr(given) if isinstance(given, int | float | str) else type(given).__name__
 
 

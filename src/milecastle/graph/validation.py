@@ -59,7 +59,7 @@ _GUESSES = 20
 
 
 class Findings(msgspec.Struct):
-    """The parsed declarations, and the problems. ``routers`` have their targets."""
+    """The parsed declarations, and their problems. ``routers`` have their targets."""
 
     schema: StateSchema | None = None
     nodes: dict[str, Node] = {}
@@ -269,7 +269,6 @@ def _read_part(what: str, part: Any, declared: Declared, findings: Findings) -> 
 
 
 def _check_schedules(declared: Declared, findings: Findings, schema: StateSchema) -> None:
-    """A schedule's input is known before it fires, unless a function makes it."""
     for schedule in declared.schedules:
         if not callable(schedule.input):
             try:

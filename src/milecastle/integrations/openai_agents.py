@@ -5,7 +5,7 @@ Rules:
 - A session is a thread; each change is one commit following the head it has read. A writer that
   lost the race reads again: no item is lost, and none is returned by two ``pop_item``.
 - In a node, a session is read as the node saw it first, and a change is made once: its checkpoint
-  carries a mark of the task, by which a node running again finds its change.
+  carries the task's mark, by which a node running again finds its change.
 - Everything is stored as plain data; nothing that is read is imported or called.
 """
 
@@ -76,7 +76,7 @@ class ThreadSession:
         return await self._change(lambda old: (old[:-1], old[-1] if old else None))
 
     async def clear_session(self) -> None:
-        """Remove all items. The log of the thread still has them: ``delete_thread`` removes it."""
+        """Remove all items. The thread's log still has them: ``delete_thread`` removes it."""
         await self._change(lambda old: ([], None))
 
     async def _change(self, change: SessionChange) -> TResponseInputItem | None:
@@ -115,7 +115,6 @@ class ThreadSession:
             return result
 
     def _found(self, mark: str, since: int) -> tuple[bool, str | None]:
-        """True if a change with this mark was made, and the checkpoint it followed."""
         for entry in self._store.list_history(self._key):
             if entry.seq <= since:
                 break

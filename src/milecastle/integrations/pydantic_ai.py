@@ -1,12 +1,12 @@
-"""Pydantic AI: every model and tool call of an agent is recorded. Needs the extra ``pydantic-ai``.
+"""Pydantic AI: an agent's model and tool calls are recorded. Needs the extra ``pydantic-ai``.
 
 Rules:
 
 - Inside a node, a call whose result is recorded for the task is not made again; the record ends
-  with the step. Outside of nodes the agent works as without this.
+  with the step. Outside nodes the agent works as without this.
 - A record is named by the agent's run, the operation, for a tool the call's id, and a count. None
-  of these depends on the order in which parallel calls end. A tool's own calls (another agent) are
-  counted below that tool.
+  depends on the order in which parallel calls end. A tool's own calls (another agent) are counted
+  below that tool.
 - Records are plain data: Pydantic AI's JSON, validated when it is read.
 """
 

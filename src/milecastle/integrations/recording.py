@@ -19,9 +19,9 @@ enclosing_call: Final[ContextVar[str]] = ContextVar("milecastle_enclosing_call",
 async def recorded(call: str, make: Callable[[], Awaitable[T]]) -> T:
     """A call's record, or its result, which is then recorded.
 
-    ``call`` names it in any order; those with the same name are counted. A question
-    inside of it is refused: once the call is recorded, nobody would ask it, and its answer would be
-    given to the next question.
+    ``call`` names it in any order; those with the same name are counted. A question inside it is
+    refused: once the call is recorded, it would not be asked again, and its answer would be given
+    to the next question.
     """
     ctx = current()
     record = f"{call}#{ctx.count(call)}"

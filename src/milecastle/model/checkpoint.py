@@ -29,10 +29,10 @@ SNAPSHOT: Literal[2] = 2
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One row of a thread's log.
+    """A row in a thread's log.
 
     ``kind`` describes the payload: this entry's updates (delta), every entry's updates after
-    ``roll_seq`` of the entry before (rollup), or the whole state (snapshot). The state here is the
+    the previous entry's ``roll_seq`` (rollup), or the whole state (snapshot). The state here is the
     snapshot at ``base_seq``, then every rollup up to ``roll_seq``, then every delta after it. For
     an entry that is a rollup or a snapshot, ``roll_seq == seq``. ``route`` names nodes whose
     outgoing edges are still to be evaluated.
@@ -76,7 +76,6 @@ def item_bounds(task: str) -> tuple[str, str]:
 
 
 def count_of_task(task: str, names: Iterable[str]) -> int:
-    """Number of results belonging to a task or its items."""
     first, last = item_bounds(task)
     return sum(name == task or first <= name < last for name in names)
 
@@ -116,16 +115,15 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(StateReader, CheckpointMetadata, Generic[S], frozen=True, kw_only=True, eq=False):
-    """A checkpoint with its state, and the metadata of the run that wrote it.
+    """A checkpoint with its state, and its run's metadata.
 
-    It is also a mapping of the state: ``checkpoint["topic"]``, ``dict(checkpoint)``.
+    It is also a mapping, the state: ``checkpoint["topic"]``, ``dict(checkpoint)``.
     """
 
     state: S
     metadata: Mapping[str, Any] = {}
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Fields for ``repr``: only the state's keys."""
         shown = ("key", "seq", "id", "step", "source", "nodes", "next", "run_id")
         return [*((name, getattr(self, name)) for name in shown), ("keys", tuple(self))]
 

@@ -18,7 +18,7 @@ PARENT: Final = "parent"
 
 
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a child's run.
+    """A child run's end.
 
     ``status`` is ``completed``, ``failed`` or ``cancelled``. ``state`` is a completed
     run's state as plain data; ``None`` if it is not, or over 1 MiB: read it with the child's app.
@@ -33,8 +33,6 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """The thread and run that spawned a child, and the call: in the record of the child's run."""
-
     thread: str
     run_id: str
     call: str
@@ -54,7 +52,7 @@ def inherited(record: RunRecord) -> dict[str, str]:
 
 
 def owed(info: ThreadInfo, record: RunRecord) -> ThreadInfo:
-    """The row of a run with work left after its last commit: due at once."""
+    """The row for a run with work left after its last commit: due at once."""
     lane = info.lane or f"{record.graph}@{record.fingerprint}"
     topics = (*(one for one in info.waiting_topics if one != OUTSTANDING), OUTSTANDING)
     return msgspec.structs.replace(info, lane=lane, due_at=0, waiting_topics=topics)

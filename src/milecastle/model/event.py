@@ -23,9 +23,9 @@ else:  # the default is for type checkers: to them a plain ``Event`` is one of a
 
 
 class Emitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that a node emitted with ``keep``, in the order of ``offset``.
+    """A value that a node emitted with ``keep``, in ``offset`` order.
 
-    ``attempt`` is that of its task, and ``begins`` says it is the first value of that: the task
+    ``attempt`` is its task's, and ``begins`` says it is that attempt's first value: the task
     begins again if it is not its first attempt. ``seq`` is the checkpoint its step began with.
     """
 
@@ -140,6 +140,5 @@ class Event(Brief, msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         return iter(self)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Fields for ``repr``: nothing from the state, the update or emitted values."""
         shown = ("type", "run_id", "key", "step", "seq", "node", "task", "attempt")
         return [*((name, getattr(self, name)) for name in shown), ("data", tuple(self.data))]

@@ -47,8 +47,6 @@ class File:
 
 @prepared
 class FilePlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where a tenant's files are: enough for another process to store and read them."""
-
     url: str
     patience: float
     tenant: str

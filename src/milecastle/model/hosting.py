@@ -1,4 +1,4 @@
-"""Channels that integrations store in the log of another library's graph, beside its state.
+"""Channels that integrations store in another library's log, beside its state.
 
 They are listed here, and not in the integration, because such a thread is read, and pruned, where
 that library is not installed.

@@ -26,7 +26,6 @@ class IdMaker:
     def before_fork(self) -> None: ...
 
     def after_fork(self, *, in_child: bool) -> None:
-        """A child must not make its parent's ids."""
         if in_child:
             self._current = (-1, "", count())
             self._drawn: list[bytes] = []

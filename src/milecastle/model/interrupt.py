@@ -1,5 +1,3 @@
-"""An interrupt: a point at which a run waits for a person, and its question."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -39,5 +37,4 @@ class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
         return blake2b(msgspec.msgpack.encode(shown, order="sorted"), digest_size=16).hexdigest()
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Fields for ``repr``: the interrupt's identity, not its question."""
         return [("id", self.id), ("node", self.node), ("asks", self.asks)]

@@ -78,7 +78,7 @@ def own_key(tenant: str, kind: OwnKind, name: str) -> ThreadKey:
 
 
 def is_upkeep(name: str) -> bool:
-    """True for the thread of a job or a schedule, and for its graph, which is Milecastle's own."""
+    """True for a job's or schedule's thread, and for its graph, which is Milecastle's own."""
     return name.startswith((own_name("bulk", ""), own_name("schedule", "")))
 
 
@@ -89,8 +89,8 @@ def is_delivery(graph: str) -> bool:
 def refuse_own(thread: str) -> None:
     """Raise ``InvalidRequest`` for a name a caller's thread cannot have.
 
-    So no caller starts, writes or forks a thread in place of a schedule, a firing, a job, a session
-    or a subgraph. Those that exist can be read, resumed, cancelled and deleted by their names.
+    So no caller starts, writes or forks a thread that stands for a schedule, a firing, a job, a
+    session or a subgraph. Existing ones can be read, resumed, cancelled and deleted by their names.
     """
     if SUBGRAPH in thread:
         refuse_subgraph(thread)
@@ -102,7 +102,6 @@ def refuse_own(thread: str) -> None:
 
 
 def refuse_subgraph(thread: str) -> None:
-    """Raise ``InvalidRequest`` for a subgraph's thread: it is changed through its parent."""
     if SUBGRAPH in thread:
         raise InvalidRequest(
             "a thread's name cannot contain U+001F: it separates the names of subgraphs"
@@ -110,7 +109,6 @@ def refuse_subgraph(thread: str) -> None:
 
 
 def require_key(key: object) -> None:
-    """Raise ``TypeError`` unless this is a ``ThreadKey``: every address has a tenant."""
     if not isinstance(key, ThreadKey):
         raise TypeError(
             "a store identifies a thread by tenant and name: write ThreadKey('default', "
@@ -119,7 +117,6 @@ def require_key(key: object) -> None:
 
 
 def refuse_reserved(tenant: str) -> None:
-    """Raise ``InvalidRequest`` for the encryption keys' tenant: only a keyring uses it."""
     if tenant == KEYS_TENANT:
         raise InvalidRequest(
             f"the tenant '{KEYS_TENANT}' is reserved for encryption keys: use another tenant, "
@@ -133,7 +130,7 @@ def _require_tenant(tenant: object) -> None:
 
 
 def checks_keys(cls: type[T]) -> type[T]:
-    """Let the public methods of a store check a first argument named ``key`` or ``tenant``.
+    """Let a store's public methods check a first argument named ``key`` or ``tenant``.
 
     The check comes first: before a generator is created, and before anything is read or written.
     """

@@ -20,7 +20,6 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 def read_limit_key(keys: Mapping[str, str] | None) -> str | None:
-    """The limit key of ``submit(keys=)``: ``None`` keeps the thread's, "" removes it."""
     if keys is None:
         return None
     if not isinstance(cast("object", keys), Mapping):

@@ -25,8 +25,6 @@ EdgeKind = Literal["fixed", "when", "router"]
 
 
 class NodeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node: its name and declared version; a subgraph's own manifest."""
-
     name: str
     version: str = ""
     subgraph: Manifest | UnsetType = UNSET
@@ -34,8 +32,6 @@ class NodeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An edge from one node to another. ``label`` names the predicate or the router."""
-
     source: str
     target: str
     kind: EdgeKind = "fixed"

@@ -1,7 +1,7 @@
-"""Long-term memory: items in the namespaces of a tenant, beside its threads.
+"""Long-term memory: items in a tenant's namespaces, beside its threads.
 
 A namespace is a tuple of labels. Its *path* has each label followed by a zero byte, which no label
-has: a prefix of labels is a prefix of bytes, and no other namespace begins with those bytes.
+has: a prefix in labels is a prefix in bytes, and no other namespace begins with those bytes.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class MemoryHit(NamedTuple):
 
 @prepared
 class MemoryWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A put, or with ``value=None`` a deletion, of one item.
+    """One item's put, or with ``value=None`` its deletion.
 
-    ``value`` is opaque. ``words`` and ``vectors`` are its index: vectors are of four-byte floats,
+    ``value`` is opaque. ``words`` and ``vectors`` are its index: vectors are four-byte floats,
     one after the other, by ``model``, which names the dimensions too. ``ttl`` is in microseconds.
     ``if_version`` is the version that it replaces: 0 if there must be none.
     """
@@ -86,13 +86,13 @@ class MemoryWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes of the value and its index."""
+        """Total bytes: value and index."""
         return len(self.value or b"") + len(self.vectors) + sum(map(len, self.words))
 
     def result(
         self, old: StoredItem | None, now: int, thread: str = "", seq: int = 0
     ) -> StoredItem | None:
-        """The item this write makes of a live one; ``None`` if it deletes it."""
+        """A live item after this write; ``None`` if it deletes it."""
         if self.value is None:
             return None
         return StoredItem(
@@ -172,12 +172,12 @@ def namespace_of(path: bytes) -> tuple[str, ...]:
 
 
 def above(path: bytes) -> bytes:
-    """The end of the range of paths that begin with this one: UTF-8 has no such byte."""
+    """The upper bound for paths that begin with this one: UTF-8 has no such byte."""
     return path + b"\xff"
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text, each once and in order, without case; longer ones are cut."""
+    """A text's words, each once and in order, without case; longer ones are cut."""
     import unicodedata
 
     each = _words(unicodedata.normalize("NFKC", text).casefold())
@@ -195,7 +195,6 @@ def ttl_of(seconds: Any) -> int | None:
 
 
 def check_size(writes: Sequence[MemoryWrite], whose: str) -> None:
-    """Refuse more than one commit may write."""
     check_total(len(writes), sum(write.size for write in writes), whose)
 
 

@@ -18,10 +18,10 @@ _RESERVED: Final = "__"
 
 
 class Message(Brief, msgspec.Struct, frozen=True, kw_only=True):
-    """A message sent to a thread. ``number`` is its place among all messages of the thread.
+    """A message sent to a thread. ``number`` is its place among all the thread's messages.
 
     ``key`` is the sender's idempotency key, ``by`` the sender's name for itself, if given.
-    ``carried`` is data of the sender's observers.
+    ``carried`` is data from the sender's observers.
     """
 
     number: int
@@ -33,12 +33,10 @@ class Message(Brief, msgspec.Struct, frozen=True, kw_only=True):
     carried: Mapping[str, str] = {}
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Fields for ``repr``: the message's identity, not its value."""
         return [("number", self.number), ("topic", self.topic), ("sent_at", self.sent_at)]
 
 
 def check_topic(topic: object) -> None:
-    """Refuse a topic no caller may use. The empty topic is valid."""
     if topic != "":
         check_name("topic", topic, _MAX_TOPIC_BYTES)
     if str(topic).startswith(_RESERVED):

@@ -73,7 +73,6 @@ _STYLE: Final = _style()
 
 
 def card(title: str, facts: Mapping[str, object], *parts: str, status: str = "") -> str:
-    """A card: its title with the status, facts, and HTML made here."""
     shown = "".join(
         f"<div><dt>{_escaped(name)}</dt><dd>{_escaped(str(fact))}</dd></div>"
         for name, fact in facts.items()
@@ -84,13 +83,11 @@ def card(title: str, facts: Mapping[str, object], *parts: str, status: str = "")
 
 
 def pill(status: str) -> str:
-    """A status in its colour and with its word."""
     kind, word = _STATUS.get(status, ("off", status))
     return f'<span class="mc-pill mc-{kind}">{_escaped(word)}</span>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, status: int | None = None) -> str:
-    """A table of text; the column ``status`` has pills."""
     top = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in head)
     body = "".join(
         "<tr>"

@@ -1,4 +1,4 @@
-"""Notices: events of a run that hooks are to be notified of, left in its thread's index row.
+"""Notices: a run's events that hooks are to be notified of, left in its thread's index row.
 
 The commit that makes a run complete, fail or ask adds a notice to the row, which makes the thread
 due. The worker that claims it submits the deliveries, then writes the row without the notice.
@@ -23,7 +23,7 @@ _BY_CALLERS: Final = ("__by_callers", 0)
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """An event of a run, and the seq of the entry by which it is in the log."""
+    """A run's event, and the seq by which it is in the log."""
 
     event: HookEvent
     run_id: str
@@ -40,7 +40,7 @@ def event_of(info: ThreadInfo) -> HookEvent | None:
 
 
 def with_notices(info: ThreadInfo, record: RunRecord, notices: Iterable[Notice]) -> ThreadInfo:
-    """The row with these notices besides its own, due at once."""
+    """The row with these notices added, due at once."""
     added = [(f"{_PREFIX}{one.event} {one.run_id}", one.seq) for one in notices]
     if not added:
         return info
@@ -60,12 +60,10 @@ def notices_of(info: ThreadInfo) -> list[Notice]:
 
 
 def is_unsettled(info: ThreadInfo) -> bool:
-    """True if work is left after the last commit: a parent, children or hooks to notify."""
     return OUTSTANDING in info.waiting_topics or bool(notices_of(info))
 
 
 def settled(info: ThreadInfo) -> ThreadInfo:
-    """The row without that work, due when it was before."""
     own = (OUTSTANDING, _BY_CALLERS)
     topics = tuple(
         one for one in info.waiting_topics if one not in own and not one[0].startswith(_PREFIX)

@@ -1,4 +1,4 @@
-"""User settings: run limits, storage, overrides by a call, retries."""
+"""User settings: run limits, storage, call overrides, retries."""
 
 from __future__ import annotations
 
@@ -96,9 +96,7 @@ Unlimited = Literal["unlimited"]
 class CancelEvent(Protocol):
     """Anything with ``is_set``: a ``threading.Event``, an ``asyncio.Event``, your own."""
 
-    def is_set(self) -> bool:
-        """True if the run should stop."""
-        ...
+    def is_set(self) -> bool: ...
 
 
 class ExecutionOptions(Settings):

@@ -1,7 +1,7 @@
-"""Reducers: how an update is merged into the current value of a channel.
+"""Reducers: merging an update into a channel's current value.
 
-The built-in ones are pure and replayable, so a log stores their update; the result of a custom
-reducer is stored as it is and never computed again. One that has a ``delta`` says instead which
+The built-in ones are pure and replayable, so a log stores their update; a custom reducer's result
+is stored as it is and never computed again. One that has a ``delta`` says instead which
 built-in reducer to apply, with which update: that is applied and stored, and it is not called.
 """
 
@@ -65,9 +65,9 @@ def union(old: set[Any], update: Any) -> set[Any]:
 
 
 def edit(old: list[Any], update: list[Any]) -> list[Any]:
-    """Replace and remove items of a list by position, then append others.
+    """Replace and remove list items by position, then append others.
 
-    ``update`` is ``[length, changes, tail]``: the length of the list it is made for; for each
+    ``update`` is ``[length, changes, tail]``: the length it expects the list to have; for each
     changed position, in order, ``[position, item]`` or ``[position]``; the items to append.
     """
     length, _, tail = update
@@ -103,7 +103,7 @@ def join_edits(first: list[Any], second: list[Any]) -> list[Any]:
 
 
 class Reducer(msgspec.Struct, frozen=True):
-    """A reducer of a channel: its name in the manifest, its function, its code in a log.
+    """A channel's reducer: its name in the manifest, its function, its code in a log.
 
     ``empty`` makes the value the channel has before anything was written; without it the first
     update is the value. ``delta`` gives, for the old value and an update, the built-in reducer and
@@ -139,7 +139,6 @@ _SPELLINGS: Final = {operator.add: add, max: maximum, min: minimum}
 
 
 def builtin_reducer(function: object) -> Reducer | None:
-    """The built-in reducer for this function, if it is one."""
     for spelling, known in _SPELLINGS.items():
         if function is spelling:
             function = known
@@ -147,7 +146,6 @@ def builtin_reducer(function: object) -> Reducer | None:
 
 
 def reducer_of(function: Callable[[Any, Any], Any]) -> Reducer:
-    """The built-in reducer for this function, or a custom one."""
     known = builtin_reducer(function)
     if known is not None:
         return known
@@ -160,7 +158,6 @@ def reducer_of(function: Callable[[Any, Any], Any]) -> Reducer:
 
 
 def _delta_of(function: Any) -> Callable[[Any, Any], tuple[Reducer, Any]] | None:
-    """A user reducer's ``delta``, checked: it must be replayable."""
     own: Any = getattr(function, "delta", None)
     if own is None:
         return None
@@ -178,29 +175,25 @@ def _delta_of(function: Any) -> Callable[[Any, Any], tuple[Reducer, Any]] | None
 
 
 class Initial(msgspec.Struct, frozen=True):
-    """A channel's start value, in its annotation. See ``initial``."""
-
     factory: Callable[[], Any]
 
 
 class FormerNames(msgspec.Struct, frozen=True):
-    """A channel's former names, in its annotation. See ``renamed_from``."""
-
     names: tuple[str, ...]
 
 
 class Inbox(msgspec.Struct, frozen=True):
-    """The topic whose messages a channel gets, in its annotation. See ``inbox``."""
+    """The topic for a channel, in its annotation. See ``inbox``."""
 
     topic: str
 
 
 def inbox(topic: str) -> object:
-    """Let a key of the state get the messages of a topic, as they come.
+    """Let a state key get a topic's messages, as they come.
 
     With ``Annotated[list[str], append, inbox("user")]`` each step ends with the values
     sent to the topic since the last one, before its edges are evaluated. A message that comes as
-    the run ends, or later, starts the next one. The reducer is given a list of one value each.
+    the run ends, or later, starts the next one. The reducer is given a list with one value each.
     """
     check_topic(topic)
     return Inbox(topic)
@@ -218,7 +211,7 @@ def renamed_from(*names: str) -> object:
 
 
 def initial(factory: Callable[[], Any]) -> object:
-    """Give a key of a TypedDict a start value.
+    """Give a TypedDict key a start value.
 
     With ``Annotated[int, add, initial(int)]`` the reducer also sees the first update. Other kinds
     of states have defaults instead.

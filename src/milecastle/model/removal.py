@@ -1,5 +1,3 @@
-"""Removals: what an update of ``messages`` or ``upsert`` says to delete items."""
-
 from __future__ import annotations
 
 from typing import Any, Final
@@ -8,7 +6,7 @@ import msgspec
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """In an update of ``messages`` or ``upsert``: delete the item with this id."""
+    """In an update for ``messages`` or ``upsert``: delete the item with this id."""
 
     id: Any
 

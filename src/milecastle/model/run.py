@@ -1,4 +1,4 @@
-"""A run: one execution of a thread, and its status transitions."""
+"""A run: a thread's execution, and its status transitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Each incomplete run has exactly one.
 
-    It describes the first failed task. If several tasks of a step did, ``tasks`` has them all;
+    It describes the first failed task. If several tasks in a step did, ``tasks`` has them all;
     a resume runs these again, and no other.
     """
 
@@ -84,7 +84,6 @@ run."""
 
 
 def may_become(old: RunStatus, new: RunStatus) -> bool:
-    """True if a run may change from ``old`` to ``new``; no change is always legal."""
     return old == new or new in TRANSITIONS[old]
 
 
@@ -92,7 +91,7 @@ def may_become(old: RunStatus, new: RunStatus) -> bool:
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """The process driving a run.
 
-    ``boot_id`` changes when the host restarts, and names the pid namespace as well: containers of
+    ``boot_id`` changes when the host restarts, and names the pid namespace as well: containers on
     one host have different ones. ``started`` distinguishes two processes with the same ``pid``. So
     a dead process is recognized from inside the same namespace. Both are empty if the system does
     not report them.
@@ -109,8 +108,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A run's record. ``previous_run_id`` is ``None`` if there is no previous run.
 
     ``metadata`` contains the library's version, Python's, the host, when there is one the git
-    commit, observers' ``carried`` data, and of a failed run its ``cause``. ``input_digest`` shows
-    whether a call repeats the input of this run. ``wake_at`` is when a sleeping run may resume, in
+    commit, observers' ``carried`` data, and a failed run's ``cause``. ``input_digest`` shows
+    whether a call repeats this run's input. ``wake_at`` is when a sleeping run may resume, in
     microseconds since 1970. ``owner`` is the process driving the run, or drove it last.
     """
 
@@ -145,7 +144,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> tuple[str, str | None] | None:
-        """The type of the error a run failed with, and the node; ``None`` if it did not fail."""
+        """A failed run's error type, and the node; ``None`` if it did not fail."""
         error = self.metadata.get(FAILED_TYPE)
         return None if error is None else (error, self.metadata.get(FAILED_NODE))
 
@@ -183,16 +182,16 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's index row, derived from its log's head.
 
-    ``run_id``, ``graph``, ``started_at`` and ``ended_at`` are those of the run that wrote the
-    head. ``status`` is the thread's: ``completed`` if nothing is left to run, whatever the outcome
-    of its runs. ``wake_at`` is when it may resume, if it sleeps, in microseconds since 1970;
+    ``run_id``, ``graph``, ``started_at`` and ``ended_at`` are the head's run's.
+    ``status`` is the thread's: ``completed`` if nothing is left to run, however its runs ended.
+    ``wake_at`` is when it may resume, if it sleeps, in microseconds since 1970;
     ``questions`` is how many questions wait for an answer.
 
     ``lane`` says which workers may run it (empty: none, it is run by callers), ``due_at`` from when
     on, in the same unit (``None``: not before somebody answers, retries or submits), and ``worker``
-    which one has it now. Of the threads of a tenant that are due, workers take those with the
-    higher ``priority`` first. ``waiting_topics`` are the topics it waits for, each with the number
-    of the last message it has seen. ``limit_key`` is its key for limits, as ``customer=c7``.
+    which one has it now. Among a tenant's due threads, workers take those with the
+    higher ``priority`` first. ``waiting_topics`` are the topics it waits for, each with the last
+    seen message's number. ``limit_key`` is its key for limits, as ``customer=c7``.
     """
 
     key: ThreadKey
@@ -212,7 +211,6 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, run: RunRecord) -> ThreadInfo:
-        """Index row for a thread with only this run known."""
         return cls(
             key=run.key,
             status=run.status,

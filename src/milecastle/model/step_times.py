@@ -1,4 +1,4 @@
-"""When the tasks of a step ran, as stored in the step's entry: at most 1 kB for any step."""
+"""A step's task times, as stored in the step's entry: at most 1 kB for any step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAUSED: Final = -2
 
 
 class TaskTime(NamedTuple):
-    """An attempt of a task. ``start`` and ``took`` are in units of the step.
+    """A task's attempt. ``start`` and ``took`` are in the step's units.
 
     ``node`` is an index into the entry's nodes. ``item`` is its place in a fan-out, else -1.
     ``end`` is ``DONE``, ``PAUSED`` or an index into ``StepTimes.errors``.
@@ -31,7 +31,7 @@ class TaskTime(NamedTuple):
 
 
 class NodeTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node's attempts in a step with many: ``ran`` in all, of which ``failed`` did."""
+    """A node's attempts in a step with many: ``ran`` in all, ``failed`` among them."""
 
     node: int
     ran: int
@@ -43,8 +43,8 @@ class NodeTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ManyTimes(msgspec.Struct, frozen=True, array_like=True):
     """Attempts too many to be listed.
 
-    ``running`` and ``durations`` are of the node with the most. ``running`` is how many ran at
-    once on average, in equal parts of the time from ``start`` to ``stop`` of that node.
+    ``running`` and ``durations`` are for the node with the most. ``running`` is how many ran at
+    once on average, in equal parts of the time from ``start`` to ``stop`` for that node.
     ``durations`` counts attempts that took less than ``width``, than twice that, and so on; the
     last also counts longer ones.
     """
@@ -59,10 +59,10 @@ class ManyTimes(msgspec.Struct, frozen=True, array_like=True):
 class StepTimes(msgspec.Struct, frozen=True, array_like=True):
     """A step's attempts, in columns. ``began`` is in microseconds since 1970, as is ``unit``.
 
-    The columns are all attempts of this segment, in the order in which they ended, unless ``many``
-    counts them: then the failed ones that ended last, and the slowest. A single member of ``nodes``
-    is of all. ``attempts`` and ``ends`` are pairs of a row and its value, where that is not 1 or
-    ``DONE``. ``step`` is the step's number: an entry may repeat the times of an older step.
+    The columns are all attempts in this segment, in the order in which they ended, unless ``many``
+    counts them: then the failed ones that ended last, and the slowest. A single member in ``nodes``
+    is for all. ``attempts`` and ``ends`` are pairs: a row and its value, where that is not 1 or
+    ``DONE``. ``step`` is the step's number: an entry may repeat an older step's times.
     """
 
     step: int

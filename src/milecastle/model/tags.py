@@ -16,10 +16,10 @@ MAX_TAGS: Final = 32
 
 
 class TagChange(msgspec.Struct, frozen=True, gc=False):
-    """Which tags a thread gets and loses; no tag is in both.
+    """The tags a thread gets and loses; no tag is in both.
 
     Both are sets in effect: a tag that is there already, or is not there, makes no difference. So
-    the order of two changes of different tags makes none either, and no writer loses one.
+    the order between two changes with different tags makes none either, and no writer loses one.
     """
 
     add: tuple[str, ...] = ()
@@ -27,7 +27,6 @@ class TagChange(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, add: Iterable[str] = (), remove: Iterable[str] = ()) -> TagChange:
-        """The change a caller asks for."""
         change = cls(read_tags(add), read_tags(remove))
         if set(change.add) & set(change.remove):
             raise InvalidRequest("a tag cannot be added and removed by one call")
@@ -39,7 +38,6 @@ class TagChange(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_tags(given: Iterable[str]) -> tuple[str, ...]:
-    """A caller's tags, each once, by code point; ``InvalidRequest`` if one is invalid."""
     if isinstance(given, str | bytes) or not isinstance(cast("object", given), Iterable):
         raise InvalidRequest("tags are a list of str: tags=['invoice', 'eu']")
     tags = set[str]()

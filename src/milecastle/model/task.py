@@ -40,18 +40,16 @@ class RunFacts(msgspec.Struct, frozen=True, eq=False):
 
 @prepared
 class TaskFacts(msgspec.Struct, frozen=True):
-    """More data for a node's context; ``began`` is the entry's id before the step."""
-
     origin: Origin
     failures: Mapping[str, Any]
     began: str
 
 
 class RunTask(msgspec.Struct, eq=False):
-    """One attempt at a task: run a node with these values of the state.
+    """One attempt at a task: run a node with these state values.
 
     ``id`` names the task within its step. ``facts`` are there if the node takes a context; any
-    other task that needs them asks the port. ``call`` is the id of a flow's call, in a step of it.
+    other task that needs them asks the port. ``call`` is a flow call's id, in a flow's step.
     """
 
     run: RunFacts

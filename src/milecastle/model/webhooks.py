@@ -1,4 +1,4 @@
-"""Signatures of webhooks, by the rules of Standard Webhooks (symmetric, ``v1``).
+"""Webhook signatures, by the rules of Standard Webhooks (symmetric, ``v1``).
 
 A signature is HMAC-SHA256 over ``ID.TIMESTAMP.BODY``, the body as it is sent. Headers are
 ``webhook-id``, ``webhook-timestamp`` (seconds) and ``webhook-signature`` (``v1,BASE64``, several
@@ -24,7 +24,7 @@ _SIGNATURES: Final = 20
 
 
 def read_secrets(text: str, what: str) -> list[bytes]:
-    """The keys of one or more secrets, parted by spaces; an error quotes none of them."""
+    """The keys from one or more secrets, parted by spaces; an error quotes none."""
     try:
         keys = [b64decode(one.removeprefix(_PREFIX), validate=True) for one in text.split()]
     except ValueError:
@@ -38,14 +38,14 @@ def read_secrets(text: str, what: str) -> list[bytes]:
 
 
 def sign(keys: Iterable[bytes], id: str, timestamp: int, body: bytes) -> str:
-    """The value of ``webhook-signature``: one signature for each key."""
+    """The ``webhook-signature`` header: one signature for each key."""
     return " ".join(f"v1,{_signature(key, id, timestamp, body)}" for key in keys)
 
 
 def is_signed(
     keys: Sequence[bytes], id: str, timestamp: str, signatures: str, body: bytes, *, now: float
 ) -> bool:
-    """True if one of the keys made one of the signatures, at about this time.
+    """True if a key made one of the signatures, at about this time.
 
     Every key is compared with every signature, each in constant time.
     """

@@ -1,4 +1,4 @@
-"""Facts about the running task, from libraries above the engine to whoever observes it.
+"""Facts about the running task, from libraries above the engine to observers.
 
 Without an observer that wants them, they go nowhere.
 """
@@ -16,7 +16,7 @@ _annotate: ContextVar[Annotate | None] = ContextVar("milecastle_annotate", defau
 
 
 def annotate(**facts: Any) -> None:
-    """Add facts: names and numbers, never a value of the state."""
+    """Add facts: names and numbers, never a state value."""
     told = _annotate.get()
     if told is not None:
         told(facts)
@@ -24,7 +24,7 @@ def annotate(**facts: Any) -> None:
 
 @contextmanager
 def annotated(told: Annotate) -> Generator[None]:
-    """Let ``told`` have the facts of the code in this context."""
+    """Pass facts from code in this context to ``told``."""
     token = _annotate.set(told)
     try:
         yield

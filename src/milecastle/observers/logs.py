@@ -1,4 +1,4 @@
-"""An observer writing to the standard library's logging. Never values of the state.
+"""An observer writing to the standard library's logging. Never state values.
 
 An event is one line, whatever its names contain.
 """
@@ -15,8 +15,6 @@ _QUIET = {"state_created", "state_copied", "edge_evaluate", "state", "update", "
 
 
 class LoggingObserver:
-    """Writes one line per event to a logger, by default ``milecastle``."""
-
     def __init__(self, logger: str = "milecastle") -> None:
         self._logger = logging.getLogger(logger)
 

@@ -1,6 +1,6 @@
 """Progress display: plain lines, or live bars on a terminal with ``rich``.
 
-Names and numbers are shown, never values of the state.
+Names and numbers are shown, never state values.
 """
 
 from __future__ import annotations

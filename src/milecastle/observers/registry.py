@@ -46,7 +46,6 @@ def register_observer(name: str, factory: Callable[[], Observer]) -> None:
 
 
 def find_observers(given: Iterable[str | Observer] | str | Observer) -> tuple[Observer, ...]:
-    """Observers, given directly or by name; a single one needs no list."""
     found: list[Observer] = []
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for item in several:

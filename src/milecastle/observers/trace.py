@@ -2,9 +2,9 @@
 
 Rules:
 
-- One event is one line, written at once: runs in other threads, and other processes that append
-  to the same file, do not tear it.
-- No value of the state: only an event's facts are written.
+- One event is one line, written at once: runs in other threads, and other processes that append to
+  the same file, do not tear it.
+- No state value: only an event's facts are written.
 - The log is the source of truth, not the trace: lines are not synced to disk, and a line torn by a
   crash is skipped when the file is read.
 """
@@ -52,7 +52,6 @@ class TraceObserver:
                 written += os.write(fd, line[written:])
 
     def close(self) -> None:
-        """Close the file; an event coming later opens it again."""
         with self._lock:
             if self._close is not None:
                 self._close()

@@ -24,10 +24,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``thread`` is the thread's line in the index, if it changes: on transitions, not on steps.
     ``tags`` are those the thread gets and loses. They come with a ``thread``, or alone: a step
     is not looked through for them.
-    ``unless`` is the digest of an input no run of the thread may have yet: if one has it, the
+    ``unless`` is an input's digest that no run in the thread may have yet: if one has it, the
     batch is refused with ``Conflict``. It comes with ``runs``.
-    ``consumes`` are the numbers of the messages and inputs this batch applies (``Mailbox``).
-    ``memory`` are the items of long-term memory it writes (``MemoryItems``), with its entries.
+    ``consumes`` are the numbers of messages and inputs this batch applies (``Mailbox``).
+    ``memory`` are the long-term memory items it writes (``MemoryItems``), with its entries.
     """
 
     key: ThreadKey
@@ -60,7 +60,7 @@ class Chain(msgspec.Struct, frozen=True):
 class Opened(NamedTuple):
     """The head's chain, and the record of the run that wrote it, if any.
 
-    Both are as of one moment: no commit came between them.
+    Both were read at one moment: no commit came between them.
     """
 
     chain: Chain

@@ -1,4 +1,4 @@
-"""Buckets: how much of a resource runs may use per time, as requests or tokens of a model.
+"""Buckets: a resource's use by runs per time, such as a model's requests or tokens.
 
 Rules for every store with this port, checked by ``milecastle.testing.BucketContract``:
 
@@ -121,7 +121,7 @@ class BucketLevel(msgspec.Struct, frozen=True):
         return max(0, int(self.bucket.burst - spent))
 
     def backlog(self, now: int) -> float:
-        """In how many seconds the next taker of the whole burst has its turn."""
+        """Seconds until the next taker has a turn for the whole burst."""
         return max(0, max(self.promised, self.granted) - now) / _SECOND
 
     def take(
@@ -159,10 +159,10 @@ class BucketLevel(msgspec.Struct, frozen=True):
 
 
 class Buckets(Protocol):
-    """The buckets of a store. ``tenant`` is the caller's, whose own buckets come first."""
+    """A store's buckets. ``tenant`` is the caller's, whose own buckets come first."""
 
     def put(self, bucket: Bucket) -> None:
-        """Set a bucket, in place of the one of its name and tenant; what was taken stays taken."""
+        """Set a bucket, replacing the one with its name and tenant; what was taken stays taken."""
         ...
 
     def drop(self, tenant: str, name: str) -> bool:
@@ -174,7 +174,7 @@ class Buckets(Protocol):
         ...
 
     def take(self, tenant: str, name: str, amount: int, mark: str) -> Turn | None:
-        """BucketTake an amount, or get a turn; ``None`` without such a bucket.
+        """Take an amount, or get a turn; ``None`` without such a bucket.
 
         ``InvalidRequest`` if it is more than the burst: it could never be granted.
         """
@@ -189,7 +189,7 @@ class Buckets(Protocol):
         ...
 
     def waiting(self, tenant: str, marks: str) -> Sequence[WaitingTurn]:
-        """Turns of marks beginning so that were not granted yet, the first first."""
+        """Turns not yet granted of marks that begin so, in the order they are ready."""
         ...
 
 
@@ -199,7 +199,7 @@ class _Offers(Protocol):
 
 
 def marks_of(key: ThreadKey) -> str:
-    """The prefix of the marks of a thread's turns, those of its subgraphs included."""
+    """The mark prefix for a thread's turns and its subgraphs'."""
     from hashlib import sha256
 
     root = key.thread.partition(SUBGRAPH)[0]
@@ -208,7 +208,6 @@ def marks_of(key: ThreadKey) -> str:
 
 
 def require_buckets(found: Buckets | None) -> Buckets:
-    """Raise ``InvalidRequest`` for a store without buckets."""
     if found is None:
         raise InvalidRequest(
             "buckets need a store that has them: compile(store='sqlite:///...') or "
@@ -218,17 +217,14 @@ def require_buckets(found: Buckets | None) -> Buckets:
 
 
 def bucket_levels(store: _Offers) -> Sequence[BucketLevel]:
-    """The buckets of a store; none if it cannot have any."""
     return () if store.buckets is None else store.buckets.levels()
 
 
 def check_bucket(name: object) -> None:
-    """Refuse a name that no bucket has."""
     check_name("bucket", name, _MAX_NAME_BYTES)
 
 
 def check_amount(amount: object, least: int) -> None:
-    """Refuse an amount that is no whole number, or less than ``least``."""
     if not _is_whole(amount) or not least <= amount <= MOST:
         given = amount if isinstance(amount, int) else type(amount).__name__
         raise InvalidRequest(f"an amount is a whole number from {least}, not {given}")

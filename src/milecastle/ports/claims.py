@@ -19,7 +19,7 @@ Rules for every store with this port, checked by ``milecastle.testing.ClaimContr
    with itself. It does not go back.
 5. ``reclaim`` makes threads due at a whole second, and nothing else does so on purpose: whoever
    claims such a thread knows a worker was lost with it (``was_lost``). A thread whose own time
-   is a whole second looks the same, which costs one entry of the log.
+   is a whole second looks the same, which costs one log entry.
 6. If more is due than a claim may take, it is shared as ``milecastle.ports.fairness`` says: one of
    each tenant's lane in turn, of these one of each limit key in turn, those with the higher
    priority first, then those due first.
@@ -40,61 +40,20 @@ import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Owner, ThreadInfo
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.batch import Batch
+from milecastle.ports.cells import Cells
 from milecastle.ports.limits import Limit
 from milecastle.ports.mailbox import INPUTS, StoredMessage
+from milecastle.ports.reading import FleetReader
 from milecastle.ports.store import Store
-from milecastle.support.prepared import prepared
+from milecastle.ports.workers import WorkerInfo
 
 _SECOND = 1_000_000
 
-SILENT = 15.0
-"""After how many seconds without a heartbeat a worker is considered gone, unless told otherwise."""
-
-
-@prepared
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as its heartbeat describes it.
-
-    ``capacity`` is how many threads it runs in parallel at most. ``running`` is how many it has
-    claimed, and ``silent`` for how many seconds it has not called ``beat``: both are the store's
-    to say. It is gone if it was silent for more than ``silent_after`` seconds.
-    """
-
-    id: str
-    owner: Owner
-    lanes: tuple[str, ...]
-    started_at: int
-    capacity: int = 1
-    draining: bool = False
-    running: int = 0
-    silent: float = 0.0
-    silent_after: float = SILENT
-
-    @property
-    def is_gone(self) -> bool:
-        """True if it was silent for longer than allowed."""
-        return self.silent > self.silent_after
-
-
-class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane's depth for one tenant.
-
-    ``due`` threads wait for a worker, the oldest of them for ``oldest`` seconds; ``later`` have a
-    time that has not come; ``running`` have a worker.
-    """
-
-    lane: str
-    tenant: str
-    due: int
-    later: int
-    running: int
-    oldest: float
-
 
 @runtime_checkable
-class ClaimStore(Store, Protocol):
+class ClaimStore(Store, FleetReader, Protocol):
     """A store whose threads workers can share. Times are in microseconds since 1970."""
 
     def beat(self, worker: WorkerInfo) -> None:
@@ -102,18 +61,14 @@ class ClaimStore(Store, Protocol):
         ...
 
     def retire(self, worker: str) -> int:
-        """Forget a worker, and give all its threads back; return how many these were.
+        """Forget a worker, and give all its threads back; return their number.
 
         A thread that is just being committed may be left out: ``reclaim`` finds it.
         """
         ...
 
-    def workers(self) -> Sequence[WorkerInfo]:
-        """All workers not yet forgotten, by id."""
-        ...
-
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
-        """Give due threads of these lanes to a worker; their lines as they are now.
+        """Give due threads in these lanes to a worker; their lines as they are now.
 
         Ordered by due time. ``InvalidRequest`` if the worker's id is empty.
         """
@@ -124,22 +79,18 @@ class ClaimStore(Store, Protocol):
         ...
 
     def reclaim(self, timeout: float | None = None) -> int:
-        """Take the threads of all workers silent for too long, or that nobody knows.
+        """Take the threads of all workers that are unknown or were silent for too long.
 
-        ``timeout``: for more than so many seconds, instead of their heartbeats' limit.
-        They become due at once, as ``lost_at`` says. Returns how many these were. The workers are
+        ``timeout``: allowed seconds without a heartbeat, instead of their heartbeats' limit.
+        These threads become due at once, as ``lost_at`` says; returns their number. The workers are
         forgotten.
         """
         ...
 
-    def claimed(self, worker: str) -> Sequence[ThreadKey]:
-        """This worker's threads, by tenant and thread."""
-        ...
-
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        """In how many seconds a thread of these lanes is due: 0 or less if one is due now.
+        """Seconds until a thread in these lanes is due: 0 or less if one is due now.
 
-        ``None`` if no thread of these lanes has a time.
+        ``None`` if none has a time.
         """
         ...
 
@@ -147,14 +98,10 @@ class ClaimStore(Store, Protocol):
         """The store's time, by which threads become due."""
         ...
 
-    def depths(self) -> Sequence[LaneDepth]:
-        """Depth per lane and tenant."""
-        ...
-
     def overdue(self, age: float) -> Sequence[str]:
-        """The lanes with a thread which has been due for longer than so many seconds.
+        """The lanes with a thread that has been due for longer than so many seconds.
 
-        It costs as much as the number of these lanes, not their contents.
+        The cost depends on the number of lanes, not on their contents.
         """
         ...
 
@@ -163,9 +110,9 @@ class ClaimStore(Store, Protocol):
         ...
 
     def set_limit(self, limit: Limit) -> None:
-        """Set the limit of a graph, a tenant and a key, in place of the one they had.
+        """Set the limit for a graph, a tenant and a key, replacing the one they had.
 
-        An empty limit is removed. The period of a rate is not begun again.
+        An empty limit is removed. A rate's period is not begun again.
         """
         ...
 
@@ -198,13 +145,35 @@ class SteadyTime:
             return self._last
 
 
+def one_cell(cells: Cells, names: Sequence[str]) -> ClaimStore:
+    """The store whose claims are those of some databases."""
+    found = cells.serving(names)
+    if not isinstance(found, ClaimStore):
+        raise TypeError(f"{type(found).__name__} has no claims")
+    return found
+
+
+def unserved_databases(store: Store, workers: Sequence[WorkerInfo]) -> tuple[str, ...]:
+    """A map's databases in which none of these workers looks for threads."""
+    if store.cells is None:
+        return ()
+    running = [worker for worker in workers if not (worker.is_gone or worker.draining)]
+    served = {name for worker in running for name in worker.databases}
+    return tuple(name for name in store.cells.names if name not in served)
+
+
+def serves(store: Store, worker: WorkerInfo, key: ThreadKey) -> bool:
+    """True if a worker looks for threads where this one is."""
+    cells = store.cells
+    return cells is None or not worker.databases or cells.of(key) in worker.databases
+
+
 def lost_at(now: int) -> int:
     """Due time for a thread whose worker was lost by now."""
     return now - now % _SECOND
 
 
 def was_lost(info: ThreadInfo) -> bool:
-    """True if a thread became due because its worker was lost."""
     return info.due_at is not None and info.due_at % _SECOND == 0
 
 
@@ -217,13 +186,11 @@ def require_worker(id: str) -> None:
 def waiting_inputs(
     store: Store, key: ThreadKey, limit: int | None = None
 ) -> Sequence[StoredMessage]:
-    """Inputs waiting until their thread is free, in order. Each has its run's id as its mark."""
     mailbox = store.mailbox
     return () if mailbox is None else mailbox.unread(key, topic=INPUTS, limit=limit)
 
 
 def is_due(batch: Batch) -> bool:
-    """True if a batch makes its thread due at once."""
     line = batch.thread
     return line is not None and line.due_at == 0 and not line.worker
 

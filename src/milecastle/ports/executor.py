@@ -1,6 +1,6 @@
 """An executor runs tasks: on this thread, on others, on an event loop, in other processes.
 
-It receives tasks as data, finds their functions in its own table of compiled graphs, and gives
+It receives tasks as data, finds their functions in its own compiled graphs, and gives
 their code a ``TaskPort`` to the run. A returned task is the object passed in.
 This process's executors are in ``drivers/local.py``; ``compute/`` sends tasks elsewhere.
 """
@@ -31,7 +31,7 @@ class Executor(Protocol):
     def wait(self, until: float | None, /) -> list[Finished | Event]:
         """Wait until tasks have ended or events were emitted, or until a monotonic time.
 
-        A task that is out of time ends with ``NodeTimeout``, whatever its code still does.
+        A timed-out task ends with ``NodeTimeout``, whatever its code still does.
         """
         ...
 

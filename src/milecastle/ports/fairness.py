@@ -2,10 +2,10 @@
 
 Rules:
 
-- A claim takes one thread of each tenant's lane in turn, until it has enough. So a tenant that has
-  just come waits for one thread of each other tenant, and not for all they have queued.
-- Of one tenant's lane, it takes one of each limit key in turn; those without a key have one turn
-  together. Of one key, those with the higher priority come first; of these, those due first. A
+- A claim takes one thread from each tenant's lane in turn, until it has enough. So a new tenant
+  waits for one thread from each other tenant, and not for all they have queued.
+- In one tenant's lane, it takes one for each limit key in turn; those without a key have one turn
+  together. In one key, those with the higher priority come first; of these, those due first. A
   priority never puts one tenant before another, nor one key before another.
 - Tenants take turns between claims too: a lane is looked at from behind the tenant from which the
   last claim took last, and a tenant's keys from behind the key from which it took last. So do
@@ -70,13 +70,10 @@ class Scan(NamedTuple):
     stop: LanePosition = START
 
     def then(self, more: Scan) -> Scan:
-        """Merge with groups found from the lane's beginning, each once."""
         return Scan(list(dict.fromkeys([*self.groups, *more.groups])), more.stop)
 
 
 class KeyRange(NamedTuple):
-    """A tenant's limit keys behind ``after``, up to ``until``."""
-
     lane: str
     tenant: str
     after: str
@@ -98,7 +95,7 @@ class Rotation:
         return [(lane, self._after.get(lane, START)) for lane in named[turn:] + named[:turn]]
 
     def key_ranges(self, scans: Iterable[Scan]) -> list[KeyRange]:
-        """The keys of each tenant with a key in these scans, from its turn once around."""
+        """Each tenant's keys in these scans, from its turn once around."""
         places = {group[:2] for scan in scans for group in scan.groups if group.has_key}
         found: list[KeyRange] = []
         for lane, tenant in sorted(places):
@@ -189,7 +186,6 @@ def keys_each(limit: int, scans: Iterable[Scan]) -> int:
 
 
 def sizes(groups: Iterable[Group]) -> Counter[ClaimPlace]:
-    """Threads per place in these groups."""
     found: Counter[ClaimPlace] = Counter()
     for group in groups:
         found[group.place] += group.size
@@ -197,7 +193,6 @@ def sizes(groups: Iterable[Group]) -> Counter[ClaimPlace]:
 
 
 def _visited(scan: Scan) -> int:
-    """Groups that a scan counted; all keys of a tenant count once."""
     return len({group[:2] if group.has_key else group[:4] for group in scan.groups})
 
 
@@ -207,7 +202,6 @@ def _each(line: list[Group]) -> Iterator[Group]:
 
 
 def _last_served(names: Iterable[str], counts: Sequence[int]) -> str:
-    """The last of those that got most, "" if none got anything."""
     most = max(counts, default=0)
     last = [name for name, count in zip(names, counts, strict=True) if count == most]
     return last[-1] if most else ""

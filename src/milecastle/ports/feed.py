@@ -2,12 +2,12 @@
 
 Rules that every feed follows:
 
-1. It is lossy. A payload may be lost, never doubled, and those of one publisher arrive in order.
+1. It is lossy. A payload may be lost, never doubled, and one publisher's arrive in order.
    A reader compares numbers, and finds gaps: see ``app/emitting.py``.
 2. ``publish`` never waits and never raises: a node emitting is as fast without a server.
 3. It stores nothing. A subscriber receives payloads published after ``subscribe`` has returned.
 4. It does not look into payloads, which may be encrypted. An empty one is the notice a run may
-   have stopped; several of one thread may arrive as one.
+   have stopped; several for one thread may arrive as one.
 """
 
 from __future__ import annotations

@@ -11,12 +11,10 @@ from milecastle.model.memory import MemoryWrite, StoredItem, namespace_of
 
 
 def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
-    """Error for a writer that expected to append ``expected`` and found ``head``."""
     return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
 
 
 def input_known(key: ThreadKey, head: int) -> Conflict:
-    """Error for a batch whose input already has a run."""
     return _refusal(key, head, "has a run with this key by now; call again to get it")
 
 
@@ -37,12 +35,11 @@ def message_gone(key: ThreadKey, head: int) -> Conflict:
 
 
 def memory_changed(write: MemoryWrite) -> MemoryChanged:
-    """Error for a write that expects another version."""
     return MemoryChanged(namespace=namespace_of(write.path), key=write.key, place=write.place)
 
 
 def check_version(write: MemoryWrite, old: StoredItem | None) -> None:
-    """Refuse a write that expects another version than that of the live item."""
+    """Refuse a write that expects another version than the live item's."""
     if write.if_version not in (None, old.version if old else 0):
         raise memory_changed(write)
 
@@ -54,12 +51,29 @@ def _refusal(key: ThreadKey, head: int, happened: str) -> Conflict:
 
 
 def check_cut(key: ThreadKey, limit: int, cut: int, rewritten: Sequence[Entry]) -> None:
-    """Refuse to prune above ``limit``, the ``roll_seq`` of the head."""
+    """Refuse to prune above ``limit``, the head's ``roll_seq``."""
     if max([cut, *(entry.seq for entry in rewritten)]) > limit:
         raise InvalidRequest(
             f"thread '{key.thread}' cannot be pruned above seq {limit}: its writer may still need "
             "those entries for a rollup"
         )
+
+
+def check_oldest(key: ThreadKey, head: int, oldest: Entry, found: Entry | None) -> None:
+    """Refuse to change a thread that was pruned, archived or restored since it was read.
+
+    The payload is compared as well: it names what is archived.
+    """
+    if found is None or _identity(found) != _identity(oldest):
+        raise pruned_meanwhile(key, head)
+
+
+def _identity(entry: Entry) -> tuple[int, str, bytes]:
+    return entry.seq, entry.id, entry.payload
+
+
+def pruned_meanwhile(key: ThreadKey, head: int) -> Conflict:
+    return _refusal(key, head, "was pruned or archived meanwhile; try again")
 
 
 def from_newest_snapshot(entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -19,7 +19,7 @@ _CHUNK = 1 << 20
 class FileReader(BufferedReader):
     """A stored file, open for reading: a binary file as ``open(path, "rb")`` returns it.
 
-    It reads the requested range, in pieces of some megabytes, each verified before any of it is
+    It reads the requested range in pieces, each a few megabytes and verified before it is
     returned. A changed or missing piece is ``Corrupted``, with its place.
     """
 
@@ -67,7 +67,7 @@ class PlacedFiles(StoredFiles, Protocol):
 
 
 class FileStorage(Protocol):
-    """The object storage of a store, for files.
+    """A store's object storage, for files.
 
     The store commits nothing naming a file which is not there, and no file is removed that an
     entry, a result or a waiting input names.
@@ -82,12 +82,11 @@ class FileStorage(Protocol):
         ...
 
     def verify_file(self, tenant: str, digest: str, place: str) -> None:
-        """Read all of a file; ``Corrupted`` names ``place`` and what is damaged."""
+        """Read a whole file; ``Corrupted`` names ``place`` and what is damaged."""
         ...
 
 
 def require_files(storage: FileStorage | None) -> FileStorage:
-    """The object storage of a store; ``InvalidRequest`` without one."""
     if storage is None:
         raise InvalidRequest(
             "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"

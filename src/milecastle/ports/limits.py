@@ -4,11 +4,11 @@ Rules:
 
 - A limit covers a graph's threads or every graph's, and a tenant's or every tenant's; covered
   threads count together. All limits covering a thread hold.
-- ``concurrency``: so many of them have a worker at most. A lowered limit stops no run.
-- ``rate``: so many of them are claimed within a period of ``period`` seconds, at most. A period
-  begins with its first claim. Each segment of a run is a claim: also its wake-up and its retry.
-- ``paused``: none of them is claimed. They stay due, and are counted as such.
-- A limit with a ``key``, as ``customer``, holds for each of its values by itself: for the threads
+- ``concurrency``: at most so many have a worker. A lowered limit stops no run.
+- ``rate``: at most so many are claimed within ``period`` seconds. A period
+  begins with its first claim. Each segment is a claim: also its wake-up and its retry.
+- ``paused``: none is claimed. They stay due, and are counted as such.
+- A limit with a ``key``, as ``customer``, holds for each value by itself: for the threads
   with the limit key ``customer=c7``, those with ``customer=c8``, and so on. It lets at least one
   of each run. A thread that waits (asleep, for an answer, for a retry) takes no place of its key.
 - A claim looks at the limits, and at the store's clock, in its own transaction: claims that
@@ -44,7 +44,7 @@ def place_of(line: ThreadInfo) -> ClaimPlace:
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """Limit for a graph and a tenant together; empty names mean all.
 
-    With a ``key``, for each of its values.
+    With a ``key``, for each value.
     """
 
     graph: str = ""
@@ -84,7 +84,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scope(NamedTuple):
-    """The runs a limit covers; empty: all. ``key`` is a limit key, or a name: any of its values."""
+    """The runs a limit covers; empty: all. ``key`` is a limit key, or a name: any value."""
 
     graph: str
     tenant: str
@@ -121,7 +121,6 @@ class Meter(msgspec.Struct, frozen=True):
         return Meter(self.limit, now, 0, self.limit_key)
 
     def room(self, running: int) -> int:
-        """Claims still allowed."""
         limit = self.limit
         if limit.paused:
             return 0
@@ -149,16 +148,13 @@ class Rooms:
 
     @property
     def meters(self) -> list[Meter]:
-        """The given meters, and those that were looked up."""
         return [*self._meters.values()]
 
     def learn(self, meters: Iterable[Meter]) -> None:
-        """Take more meters into account, before anything is claimed."""
         self._meters |= {meter.scope: meter for meter in meters}
         self._left = {}
 
     def is_open(self, place: ClaimPlace) -> bool:
-        """True if a thread may be claimed there."""
         return all(left > 0 for left in self._covering(place).values())
 
     def shut(self, lane: str) -> frozenset[tuple[str, str]]:
@@ -171,7 +167,6 @@ class Rooms:
         )
 
     def enter(self, place: ClaimPlace) -> bool:
-        """Claim one thread there, if allowed."""
         if not self.is_open(place):
             return False
         self._left.update((scope, left - 1) for scope, left in self._covering(place).items())

@@ -23,7 +23,7 @@ Rules for every store with this port, checked by ``milecastle.testing.MailboxCon
    the head.
 7. At most ``MOST_UNREAD`` messages of a thread are unread: ``MailboxFull``. Stores read the number
    at each call. Sending costs the same however many messages there are.
-8. A *waiting input* is a message of the topic ``INPUTS``, which no caller can use. Its mark is the
+8. A *waiting input* is a message in the topic ``INPUTS``, which no caller can use. Its mark is the
    id of the run that it starts, and ``send`` stores this run's record with it (``NewRun``). While
    one is unread, the thread stays in its lane, and is due whenever its run has completed or was
    cancelled: the commit of such a row and ``send`` look for each other. If its run sleeps, it is
@@ -59,7 +59,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consumed(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumed message's number and mark, and the seq of the entry that consumed it."""
+    """A consumed message's number and mark, and the consuming entry's seq."""
 
     number: int
     mark: str
@@ -74,7 +74,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A message's number, and the status of its thread when it was stored.
+    """A message's number, and its thread's status when it was stored.
 
     ``reused`` says the mailbox had a message with this mark: nothing was written.
     """
@@ -97,7 +97,7 @@ class Debounce(msgspec.Struct, frozen=True, kw_only=True):
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A queued run, recorded with the message that is its input.
 
-    With ``unless``, only if the newest run with this input digest is the one of the id ``besides``,
+    With ``unless``, only if the newest run with this input digest has the id ``besides``,
     or there is none.
     """
 
@@ -110,8 +110,25 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
         return newest not in (None, self.besides)
 
 
-class Mailbox(Protocol):
-    """The messages of a store's threads. Times are in microseconds since 1970."""
+class MailboxReader(Protocol):
+    """The methods of a mailbox that read."""
+
+    def unread(
+        self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
+    ) -> Sequence[StoredMessage]:
+        """Messages not consumed, oldest first, with numbers above ``after``.
+
+        It costs as much as it returns, however many messages were consumed.
+        """
+        ...
+
+    def marks(self, key: ThreadKey) -> Marks:
+        """Everything in the mailbox except unread messages: for copies."""
+        ...
+
+
+class Mailbox(MailboxReader, Protocol):
+    """Messages to a store's threads. Times are in microseconds since 1970."""
 
     def send(
         self,
@@ -125,17 +142,8 @@ class Mailbox(Protocol):
     ) -> Sent:
         """Store a message durably, and make its thread due if it waits for the topic.
 
-        With ``graph``, nothing is stored and the number is 0 if the row is of another graph, or has
-        no lane. So is it, and ``reused``, if another run has the input of ``run``.
-        """
-        ...
-
-    def unread(
-        self, key: ThreadKey, *, topic: str | None = None, after: int = 0, limit: int | None = None
-    ) -> Sequence[StoredMessage]:
-        """Messages not consumed, oldest first, with numbers above ``after``.
-
-        It costs as much as it returns, however many messages were consumed.
+        With ``graph``, nothing is stored and the number is 0 if the row has another graph, or
+        no lane. So is it, and ``reused``, if another run has this input.
         """
         ...
 
@@ -144,10 +152,6 @@ class Mailbox(Protocol):
 
         A writer that read it before is refused when its batch consumes it.
         """
-        ...
-
-    def marks(self, key: ThreadKey) -> Marks:
-        """Everything in the mailbox except unread messages: for copies."""
         ...
 
     def restore(
@@ -167,7 +171,9 @@ def each_message(
     return (one for one in each_unread(mailbox, key, after) if one.topic != INPUTS)
 
 
-def each_unread(mailbox: Mailbox | None, key: ThreadKey, after: int = 0) -> Iterator[StoredMessage]:
+def each_unread(
+    mailbox: MailboxReader | None, key: ThreadKey, after: int = 0
+) -> Iterator[StoredMessage]:
     """A thread's unread messages and inputs, read in pages; none without a mailbox."""
     page = mailbox.unread(key, after=after, limit=_PAGE) if mailbox else ()
     while mailbox and page:
@@ -176,7 +182,7 @@ def each_unread(mailbox: Mailbox | None, key: ThreadKey, after: int = 0) -> Iter
 
 
 def name_of(message: StoredMessage) -> str:
-    """The place of a message's payload, for errors."""
+    """A payload's place, for errors."""
     if message.topic == INPUTS:
         return f"input of run {message.mark}"
     return f"message {message.number}"
@@ -218,17 +224,14 @@ def woken(
 
 
 def is_of(row: ThreadInfo, graph: str) -> bool:
-    """True if a message for this graph, if any, is stored without asking further."""
     return not graph or (row.graph == graph and bool(row.lane))
 
 
 def has_unread(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> bool:
-    """True if a message the row waits for is unread: of a topic, above a number."""
     return bool(row.lane) and any(is_unread(topic, seen) for topic, seen in row.waiting_topics)
 
 
 def is_kept(row: ThreadInfo, is_unread: Callable[[str, int], bool]) -> bool:
-    """True if an input, or a message the row waits for, keeps its thread from being deleted."""
     return is_unread(INPUTS, 0) or has_unread(row, is_unread)
 
 
@@ -248,7 +251,7 @@ def with_unread(row: ThreadInfo, lane: str, is_unread: Callable[[str, int], bool
 
 
 def restored(row: ThreadInfo, now: int, is_unread: Callable[[str, int], bool]) -> ThreadInfo:
-    """The row of a thread whose mailbox was restored: due as after ``send``."""
+    """The row after its mailbox was restored: due as after ``send``."""
     if row.worker or not row.lane:
         return row
     found = with_unread(row, row.lane, is_unread)
@@ -267,7 +270,6 @@ def refuse_no_thread(key: ThreadKey) -> NoReturn:
 
 
 def refuse_full(key: ThreadKey) -> NoReturn:
-    """Refuse a message to a thread with ``MOST_UNREAD`` unread ones."""
     raise MailboxFull(
         f"thread '{key.thread}' has {MOST_UNREAD:,} unread messages: send again when it has "
         "received some, or discard those that no code receives"

@@ -1,11 +1,11 @@
-"""Maintenance of a store, for ``milecastle verify``, ``repair``, ``migrate`` and ``doctor``.
+"""Store maintenance, for ``milecastle verify``, ``repair``, ``migrate`` and ``doctor``.
 
 Both ports are optional. A store with ``Store.maintenance`` is checked below what ``Store`` reads:
 its files, its pages, its tables. Of one without it, the command line reads everything through
 ``Store`` and says it did no more.
 
-Opening a store may migrate it, and ``doctor`` and ``migrate --print`` must change nothing. So the
-factory of a store may have an attribute ``unopened``: called with the URL, it returns an
+Opening a store may migrate it, and ``doctor`` and ``migrate --print`` must change nothing. So a
+store's factory may have an attribute ``unopened``: called with the URL, it returns an
 ``Unopened``. Without it, the store is opened.
 """
 
@@ -47,7 +47,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     """The result of ``repair`` for one thread: nothing, unless ``file`` names a repaired one.
 
-    ``kept`` is the copy of the damaged file. ``findings`` cannot be repaired.
+    ``kept`` is the damaged file's copy. ``findings`` cannot be repaired.
     """
 
     thread: str | None = None
@@ -89,7 +89,7 @@ class Unopened(Protocol):
         ...
 
     def examine(self) -> Sequence[Check]:
-        """Further checks of the store's location: permissions, disk, clock.
+        """Further checks at the store's location: permissions, disk, clock.
 
         A check named ``clock`` replaces the one that ``doctor`` makes. A check named ``store`` with
         the verdict ``ok`` is added to ``doctor``'s report about the opened store.
@@ -138,7 +138,6 @@ def inspect_listed(
 
 
 def inspect_pages(list_page: Callable[[str | None], Sequence[ThreadInfo]]) -> Iterator[Inspected]:
-    """The same, with a function listing the threads after one."""
     last: str | None = None
     while True:
         try:

@@ -1,10 +1,10 @@
-"""Long-term memory: a tenant's items, written by the commits of its threads.
+"""Long-term memory: a tenant's items, written by its threads' commits.
 
 Rules for every store with this port, checked by ``milecastle.testing.MemoryContract``:
 
 1. An item is found under the prefixes of its path and under no others, whatever its labels: paths
    and keys are compared byte by byte. Paths have up to 1,536 bytes.
-2. Tenants are apart in every call: neither items nor words of another tenant are read, counted or
+2. Tenants are apart in every call: no item or word of another tenant is read, counted or
    ranked.
 3. ``Batch.memory`` is written with its batch, or not at all. A refused batch leaves nothing, also
    in a group.
@@ -20,7 +20,7 @@ Rules for every store with this port, checked by ``milecastle.testing.MemoryCont
 9. ``erase`` removes every item of a subject, with its words and vectors.
 10. Deleting, pruning and forking threads change no item.
 
-A batch has at most one write of each place, and comes with an entry.
+A batch has at most one write for each place, and comes with an entry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from milecastle.model.memory import ItemPlace, MemoryWrite, StoredItem
 
 
 class MemoryItems(Protocol):
-    """The items of a store, by tenant, path and key."""
+    """A store's items, by tenant, path and key."""
 
     def get(self, tenant: str, path: bytes, key: str) -> StoredItem | None:
         """An item, or ``None``."""
@@ -53,15 +53,15 @@ class MemoryItems(Protocol):
     def with_words(
         self, tenant: str, under: bytes, words: Sequence[str], *, limit: int
     ) -> Sequence[StoredItem]:
-        """Items that have some of these words, those with most first; then by path and key."""
+        """Items with some of these words, those with most first; then by path and key."""
         ...
 
     def write(self, tenant: str, writes: Sequence[MemoryWrite]) -> None:
-        """Write items in a transaction of their own; at most one of each place."""
+        """Write items in their own transaction; at most one for each place."""
         ...
 
     def touch(self, tenant: str, places: Sequence[ItemPlace]) -> None:
-        """Let the time of items that have one begin again."""
+        """Restart the expiry time, for items that have one."""
         ...
 
     def erase(self, tenant: str, subject: str) -> int:

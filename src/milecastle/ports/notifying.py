@@ -1,4 +1,4 @@
-"""Notifications: a store tells workers of other processes when a thread becomes due."""
+"""Notifications: a store tells other processes' workers when a thread becomes due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Listening(Protocol):
-    """A listener of a store, until it is closed."""
+    """A store's listener, until it is closed."""
 
     @property
     def is_connected(self) -> bool:

@@ -23,7 +23,7 @@ class TaskObserver(Observer, Protocol):
     """An observer wrapping each task attempt, on the node's thread.
 
     So a tracer can be the parent of the node's own traces. ``event`` says which run, node, task and
-    attempt; it has no values of the state. The context manager meets the node's exception and
+    attempt; it has no state values. The context manager meets the node's exception and
     cannot suppress it; a node waiting for a person or a time has not raised.
     """
 
@@ -37,7 +37,7 @@ class MessageObserver(Observer, Protocol):
     """An observer that connects a message's sender with the run receiving it."""
 
     def message_sent(self) -> Mapping[str, str]:
-        """Data to store with a message sent now. No values of the state."""
+        """Data to store with a message sent now. No state values."""
         ...
 
     def message_received(self, run_id: str, stored: Mapping[str, str], /) -> None:
@@ -56,7 +56,7 @@ class TracingObserver(TaskObserver, Protocol):
     def begin_segment(self, segment: Segment, /) -> Mapping[str, str]:
         """A segment starts, before its first event; return data to store with the run.
 
-        That is ``carried`` of the next segment, wherever it runs. No values of the state.
+        That is the next segment's ``carried``, wherever it runs. No state values.
         """
         ...
 
@@ -68,7 +68,7 @@ class TracingObserver(TaskObserver, Protocol):
         """The context manager to commit in; it meets the store's exception.
 
         ``event`` is the ``checkpoint_save`` to be; its ``run_id`` is empty, and its ``seq``
-        ``None``, if no entry is written. ``data`` has the ``source`` of the entry, and the number
-        of runs that are ``superseded``.
+        ``None``, if no entry is written. ``data`` has the entry's ``source``, and the number
+        of ``superseded`` runs.
         """
         ...

@@ -1,5 +1,3 @@
-"""Pages in long lists."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ PageKey = tuple[int, str, int]
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Some items of a list. ``after``, given to the same call, continues behind the last one.
+    """Part of a list. ``after``, given to the same call, continues behind the last one.
 
     It is ``None`` if the page is not full: nothing is left. Its format is the store's business.
     """

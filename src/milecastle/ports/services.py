@@ -23,23 +23,19 @@ class Chunks(Protocol):
         """Add a value; return its offset."""
         ...
 
-    def flush(self) -> None:
-        """Commit the chunk if it is full."""
-        ...
+    def flush(self) -> None: ...
 
     def aflush(self) -> Coroutine[Any, Any, None]: ...
 
     def close(self) -> tuple[int, list[Any]]:
-        """End it: values that may not be committed, with the offset of the first."""
+        """End it: values that may not be committed, with the first one's offset."""
         ...
 
 
 class Services(Protocol):
     """Called on a node's thread or event loop."""
 
-    def enter(self, run_id: str, port: TaskPort, /) -> None:
-        """Register a run's port for its tasks."""
-        ...
+    def enter(self, run_id: str, port: TaskPort, /) -> None: ...
 
     def begin_segment(self, segment: Segment, /) -> Mapping[str, str]:
         """Report a segment's start; return observers' data for the run."""
@@ -51,12 +47,10 @@ class Services(Protocol):
         """Report a received message by what observers stored with it."""
         ...
 
-    def end_segment(self, run_id: str, /) -> None:
-        """Report a segment's end."""
-        ...
+    def end_segment(self, run_id: str, /) -> None: ...
 
     def check(self) -> None:
-        """Raise if the run must stop, or is out of time."""
+        """Raise if the run must stop, or timed out."""
         ...
 
     def commit(self, batch: Batch, /) -> None:
@@ -87,12 +81,10 @@ class Services(Protocol):
     def acall(self, function: Callable[..., T], /, *args: Any) -> Coroutine[Any, Any, T]: ...
 
     def chunks(self, offset: int, make: Callable[[int, list[Any]], Batch], /) -> Chunks:
-        """Commits values soon after they are added; ``make`` makes the batch of a chunk."""
+        """Commits values soon after they are added; ``make`` makes a chunk's batch."""
         ...
 
-    def heartbeat(self) -> None:
-        """A node is still at work."""
-        ...
+    def heartbeat(self) -> None: ...
 
     def publish(self, event: Event, /) -> None:
         """Send an emitted value to readers in other processes; never waits."""

@@ -31,33 +31,34 @@ Rules for every store, checked by ``milecastle.testing.StoreContract``:
 11. Pruning changes no remaining state. A writer continuing from the head and the pointers that
     it knows is read back correctly.
 12. A closed store raises ``Unavailable`` for every call.
-13. The index of threads contains the batches' rows: ``Batch.thread`` becomes the line of its
-    thread, in the same transaction. A batch without one leaves the line as it is. Only a thread
+13. The index of threads contains the batches' rows: ``Batch.thread`` becomes its thread's
+    line, in the same transaction. A batch without one leaves the line as it is. Only a thread
     that has no line gets one from a run record, the batch's last. A line whose ``due_at`` is 0
-    gets the time of the store in its place.
-14. The tags of a thread (``Store.tags``) are beside its line, and change by ``Batch.tags`` alone,
+    gets the store's time in its place.
+14. A thread's tags (``Store.tags``) are beside its line, and change by ``Batch.tags`` alone,
     in the same transaction: no line, step, claim or pruning changes them; deleting removes them.
     A thread with no line after the batch gets none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, TypeVar
 
 from milecastle.errors import InvalidRequest, StoreError, Unavailable
-from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.archive import Archive
 from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.buckets import Buckets
+from milecastle.ports.cells import Cells
 from milecastle.ports.feed import Feed
 from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import Debounce, Mailbox, Sent
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.memory import MemoryItems
 from milecastle.ports.notifying import Listen
-from milecastle.ports.pages import Page
+from milecastle.ports.reading import Replica, StoreReader
 from milecastle.ports.tags import Tags
 
 __all__ = [
@@ -70,7 +71,9 @@ __all__ = [
     "Opened",
     "PartOf",
     "ReadMany",
+    "Replica",
     "Store",
+    "StoreReader",
     "Transact",
     "WritesRefused",
     "offers",
@@ -115,9 +118,9 @@ class WritesRefused(Unavailable):
 
 
 class Capabilities(Protocol):
-    """The optional capabilities of a store, each an object, or ``None`` if the store has it not.
+    """A store's optional capabilities, each an object, or ``None`` without it.
 
-    A store that derives from this class has none until it overrides them.
+    A store derived from this class has none until it overrides them.
     """
 
     @property
@@ -131,6 +134,16 @@ class Capabilities(Protocol):
         return None
 
     @property
+    def replica(self) -> Replica | None:
+        """The store as read from a replica, which may be behind: for display only."""
+        return None
+
+    @property
+    def archive(self) -> Archive | None:
+        """Old entries in object storage."""
+        return None
+
+    @property
     def memory(self) -> MemoryItems | None:
         """Long-term memory, written by ``Batch.memory``."""
         return None
@@ -138,6 +151,11 @@ class Capabilities(Protocol):
     @property
     def buckets(self) -> Buckets | None:
         """Buckets, from which runs take: requests or tokens per time."""
+        return None
+
+    @property
+    def cells(self) -> Cells | None:
+        """Databases that workers may serve separately."""
         return None
 
     @property
@@ -191,7 +209,7 @@ class Capabilities(Protocol):
     def read_many(self) -> ReadMany | None:
         """``open`` for many threads, faster than one by one.
 
-        A thread without checkpoints is missing. If one of the threads is damaged, it may raise for
+        A thread without checkpoints is left out. If one thread is damaged, it may raise for
         all: read each by itself then.
         """
         return None
@@ -201,7 +219,7 @@ class Capabilities(Protocol):
         """Call ``work`` with a connection inside a transaction; commit its writes and its batch.
 
         Both are written, or neither. An exception in ``work`` ends the transaction and is raised.
-        The batch has only this thread's results. ``False`` if the thread has one of them already,
+        The batch has only this thread's results. ``False`` if the thread has one already,
         by a call whose answer was lost: then nothing is written. Whoever takes the thread over
         waits for a transaction that is being committed; ``Conflict`` if one did before.
         """
@@ -209,10 +227,10 @@ class Capabilities(Protocol):
 
     @property
     def join(self) -> Join | None:
-        """Write a thread by a connection of the caller, in its open transaction.
+        """Write a thread by the caller's connection, in its open transaction.
 
         ``InvalidRequest`` if that cannot be one transaction: the connection is of another kind or
-        another database, closed, or in autocommit.
+        to another database, closed, or in autocommit.
         """
         return None
 
@@ -225,7 +243,7 @@ class Capabilities(Protocol):
 _capabilities = tuple(name for name in vars(Capabilities) if not name.startswith("_"))
 
 
-class Store(Capabilities, Protocol):
+class Store(Capabilities, StoreReader, Protocol):
     """Stores logs. Thread-safe; sync; translates its driver's errors into ``StoreError``.
 
     ``blocking`` says whether a call may block on a disk or a network; if so, it is never made on an
@@ -252,155 +270,6 @@ class Store(Capabilities, Protocol):
         """
         ...
 
-    def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of the checkpoint ``seq`` (default: the head); ``None`` if it does not exist.
-
-        The cost depends on the state's size, not on the history's length.
-        """
-        ...
-
-    def open(self, key: ThreadKey) -> Opened | None:
-        """The head's chain and run record, in one read; ``None`` if there is none."""
-        ...
-
-    def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload (``b""``), or ``None``.
-
-        It has the writer's ``seq`` and ``id``, and costs the same for any state.
-        """
-        ...
-
-    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """Task results for the step at the head, from its chain.
-
-        In no promised order, and without reading the chain.
-        """
-        ...
-
-    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """Like ``read`` without results: enough for the state, however wide its step is."""
-        ...
-
-    def count_results(self, key: ThreadKey, task: str) -> int:
-        """Number of results for this task or its items (``task#0``) in the step at the head.
-
-        Nothing of them is read but their names. One that replaced another may count as two.
-        """
-        ...
-
-    def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """A checkpoint's seq in this thread, or ``None``."""
-        ...
-
-    def history(
-        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
-    ) -> Iterator[Entry]:
-        """Entries newest first, without payloads (``b""``), from below ``before`` if given.
-
-        Entries appended after the first one was read are not listed.
-        """
-        ...
-
-    def entries(
-        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
-    ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads, from above ``after``; for copies and followers.
-
-        Pruned entries are not included; rewritten ones are returned as they are now.
-        """
-        ...
-
-    def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first: in the order in which they were first committed.
-
-        Each record is the newest committed for its run. A reader may modify its copy.
-        """
-        ...
-
-    def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run of this thread, or ``None``."""
-        ...
-
-    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
-        """The newest run of this thread whose input has this digest, or ``None``.
-
-        It costs the same however many runs the thread has, if the store has indexes.
-        """
-        ...
-
-    def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """A run's failure, or ``None``."""
-        ...
-
-    def threads(
-        self,
-        tenant: str,
-        *,
-        status: RunStatus | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads with a line in the index, by thread id, from above ``after``.
-
-        ``status`` is the index row's; other text lists nothing.
-        """
-        ...
-
-    def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """A thread's index row, or ``None``."""
-        ...
-
-    def recent_threads(
-        self,
-        tenant: str,
-        *,
-        status: RunStatus | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[ThreadInfo]:
-        """The tenant's threads, the one whose line was committed last first.
-
-        ``status`` is the index row's. What is committed while the pages are read may be missed,
-        and a thread whose line changes meanwhile may be listed twice; every other is listed once.
-        """
-        ...
-
-    def waking_threads(
-        self,
-        tenant: str,
-        *,
-        until: int | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[ThreadInfo]:
-        """The tenant's sleeping threads, ordered by wake time.
-
-        By ``wake_at``, then by thread id; with ``until``, those waking then or before.
-        """
-        ...
-
-    def recent_runs(
-        self,
-        tenant: str,
-        *,
-        status: RunStatus | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[RunRecord]:
-        """The tenant's runs, newest first, by their first commit.
-
-        ``status`` is the record's. A run beginning while the pages are read is not listed.
-        """
-        ...
-
-    def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """The manifest a run stored under this fingerprint, or ``None``.
-
-        Every manifest committed to this thread is found; a store may share those of other threads
-        of the tenant, but never of another tenant. The first one stored wins.
-        """
-        ...
-
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
@@ -413,7 +282,16 @@ class Store(Capabilities, Protocol):
         """
         ...
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         """Replace some entries, drop every entry below ``cut`` and return how many were dropped.
 
         ``rewritten`` are snapshots of the entries they replace; one without an entry to
@@ -421,6 +299,19 @@ class Store(Capabilities, Protocol):
         rollup that stays and reaches below it. ``Conflict`` if the head is no longer ``head``.
         ``InvalidRequest`` if ``cut`` or anything rewritten is above the head's ``roll_seq``: the
         head's writer may still need those entries for a rollup.
+
+        ``oldest`` is the oldest entry as it was read: ``Conflict`` if it has another seq, id or
+        payload by now. If the dropped entries were ``archived``, they go at once, and marks of
+        messages they consumed stay.
+        """
+        ...
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        """Insert archived entries below the oldest one, whose payload the last of them replaces.
+
+        ``Conflict`` if the head is no longer ``head``, or the oldest entry not as it was read.
         """
         ...
 
@@ -446,9 +337,9 @@ _offered: dict[tuple[type, type], bool] = {}
 
 
 def offers(store: object, port: type[T]) -> TypeGuard[T]:
-    """``isinstance`` of a store and a port, remembered by class.
+    """``isinstance`` for a store and a port, remembered by class.
 
-    Python compares every method of the port each time, which takes longer than to plan a run.
+    Python compares every method each time, which takes longer than planning a run.
     """
     asked = type(store), port
     found = _offered.get(asked)

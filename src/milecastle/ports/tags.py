@@ -1,4 +1,4 @@
-"""Tags: threads of a store by the names users give them."""
+"""Tags: threads by the names users give them."""
 
 from __future__ import annotations
 

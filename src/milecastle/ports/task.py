@@ -56,7 +56,7 @@ class TaskPort(Protocol):
     async def arecord(self, task: RunTask, name: str, value: Any, /) -> None: ...
 
     def receive(self, task: RunTask, topics: Sequence[str], /) -> Message | None:
-        """The oldest message of these topics that no task has received; ``None`` without one."""
+        """The oldest message in these topics that no task has received; ``None`` without one."""
         ...
 
     async def areceive(self, task: RunTask, topics: Sequence[str], /) -> Message | None: ...
@@ -70,13 +70,13 @@ class TaskPort(Protocol):
     ) -> Sent: ...
 
     def spawn(self, task: RunTask, app: Any, children: Sequence[NewChild], /) -> None:
-        """Submit runs of an app, or of a graph by its name; those submitted before are found."""
+        """Submit an app's or a named graph's runs; those submitted before are found."""
         ...
 
     async def aspawn(self, task: RunTask, app: Any, children: Sequence[NewChild], /) -> None: ...
 
     def remember(self, task: RunTask, write: str, how: Mapping[str, Any], /) -> None:
-        """Collect a write to long-term memory, of this kind; the commit of the step has it."""
+        """Collect this kind of write to long-term memory; the step's commit has it."""
         ...
 
     async def aremember(self, task: RunTask, write: str, how: Mapping[str, Any], /) -> None: ...
@@ -88,7 +88,7 @@ class TaskPort(Protocol):
     async def arecall(self, task: RunTask, read: str, how: Mapping[str, Any], /) -> Any: ...
 
     def draw(self, task: RunTask, how: Draw, name: str, given: Sequence[Any], /) -> Turn | None:
-        """Take from a bucket of the store, settle or hold it; ``given`` is the rest of the call."""
+        """Take from a store's bucket, settle or hold it; ``given``: the call's other arguments."""
         ...
 
     async def adraw(
@@ -125,6 +125,6 @@ class TaskPort(Protocol):
     def wake_time(self, label: str, until: int | None, seconds: float, /) -> int | None:
         """When a sleep ends, in microseconds since 1970; ``None`` if that time has come.
 
-        A length of time counts from the first time the task asked.
+        A duration counts from the first time the task asked.
         """
         ...

@@ -43,7 +43,7 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Mountable(Protocol):
-    """An ASGI application, and its lifespan if another application is its host."""
+    """An ASGI application with a lifespan, for a host application to mount."""
 
     def __call__(
         self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send
@@ -55,31 +55,28 @@ class Mountable(Protocol):
 
 
 def require_extra() -> None:
-    """Refuse to serve if packages of the extra are missing."""
     if any(find_spec(name) is None for name in ("jinja2", "starlette", "uvicorn")):
         raise InvalidRequest("the server needs the extra serve: pip install 'milecastle[serve]'")
 
 
 def require_mcp() -> None:
-    """Refuse to speak the Model Context Protocol if packages of the extra are missing."""
     require_extra()
     if find_spec("mcp") is None:
         raise InvalidRequest("this needs the extra mcp: pip install 'milecastle[mcp,serve]'")
 
 
 def require_oidc() -> None:
-    """Refuse to verify tokens of an issuer if packages of the extra are missing."""
     require_extra()
     if any(find_spec(name) is None for name in ("cryptography", "jwt")):
         raise InvalidRequest("this needs the extra oidc: pip install 'milecastle[oidc,serve]'")
 
 
 def problem_for(error: Exception) -> Response:
-    """The response to a request that raised, as this server answers it: for your own service.
+    """This server's response to an exception, for use in other services.
 
-    A problem document (RFC 9457) with our code, and the status fitting: 404 for a thread that
-    does not exist, 409 for one in progress. An exception that is not ours is a 500 without
-    details, and its type and place are logged. With FastAPI or Starlette::
+    A problem document (RFC 9457) with Milecastle's code, and the status fitting: 404 for a thread
+    that does not exist, 409 for one in progress. Any other exception is a 500 without details, and
+    its type and place are logged. With FastAPI or Starlette::
 
         @service.exception_handler(MilecastleError)
         async def refuse(request, error):

@@ -1,28 +1,28 @@
-"""Access: tokens with a tenant and scopes, a browser's session, Host and Origin.
+"""Access: tokens with a tenant and scopes, browser sessions, Host and Origin.
 
 Rules:
 
-- A token is compared in constant time, with each token that there is, by its hash.
-- A file of tokens is looked at with each request: one that was taken out is refused from then on.
-- A token is refused from the moment it expires, and so are its sessions. Only who has the token or
-  such a session reads that it has expired: to others it is unknown.
-- A tenant is never named by a request: it is that of the token.
+- A token is compared in constant time, with each known token, by its hash.
+- The token file is looked at with each request: a removed token is refused from then on.
+- A token is refused from the moment it expires, and so are its sessions. Only a request with the
+  token or such a session reads that it has expired: to others it is unknown.
+- A request never names a tenant: its token has one.
 - A token is sent as ``Authorization: Bearer``, or as ``X-Api-Key``, which only some clients can.
 - A scope includes no other: ``admin`` does not include ``run``.
-- A browser exchanges a token for a session: that of the start URL, or one a person pastes. It is a
-  cookie scripts cannot read and other sites do not send. It is another secret: who reads a cookie
-  does not have the token. It is signed by its token, so every server with the same tokens knows it,
-  and it ends with the token, or after ``SESSION`` seconds. One that is logged out is refused by
-  this process; nothing is stored, so others and the next one do not know of it.
-- With an issuer, its tokens are known too (``oidc``). A session of a person who logged in there is
-  signed by the client secret, and has the identity in itself.
-- With ``identify``, a proxy says who calls. A header a request has twice is not shown to it:
-  one of the two may be the caller's.
-- The name in ``Host`` must be known, so a page cannot reach this server under a name it
-  controls (DNS rebinding). An address needs no name, and so is always accepted.
-- A request with an ``Origin`` comes from a page of this very server. There is no CORS.
-- A session is accepted from a page of another origin (``Sec-Fetch-Site``) only for a link a
-  person follows: a GET the browser shows as a page of its own.
+- A browser exchanges a token for a session: the start URL's token, or one a person pastes. The
+  session is a cookie scripts cannot read and other sites do not send. It is another secret: reading
+  the cookie does not give the token. It is signed by its token, so every server with the same
+  tokens knows it, and it ends with the token, or after ``SESSION`` seconds. After a logout this
+  process refuses it; nothing is stored, so other processes, and later ones, still accept it.
+- With an issuer, its tokens are known too (``oidc``). The session of a person who logged in there
+  is signed by the client secret, and contains the identity.
+- With ``identify``, a proxy says who calls. A header a request has twice is not shown to it: the
+  caller may have added one.
+- The name in ``Host`` must be known, so a page cannot reach this server under a name it controls
+  (DNS rebinding). An address needs no name, and so is always accepted.
+- A request with an ``Origin`` comes from a page on this very server. There is no CORS.
+- A session is accepted from another origin's page (``Sec-Fetch-Site``) only for a link a person
+  follows: a GET the browser shows as a page.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ Identify = Callable[[Mapping[str, str]], Identity | None]
 class Access:
     """Recognizes a server's callers.
 
-    ``start`` is the token of the start URL, if there is one; its identity may do everything. The
-    tokens of ``file`` are known too, as it is now.
+    ``start`` is the start URL's token, if there is one; its identity may do everything. The tokens
+    now in ``file`` are known too.
 
     Raises:
         InvalidRequest: a token is too short, or not ASCII. So an empty one is never known.
@@ -103,7 +103,7 @@ class Access:
         self._ended: dict[str, int] = {}
 
     async def get_ready(self, headers: Headers) -> None:
-        """Fetch what ``identify`` may need of the issuer."""
+        """Fetch the issuer's keys if ``identify`` needs them."""
         given = credential(headers)
         if self._issuer is not None and given.is_token:
             await self._issuer.get_ready(given.text)
@@ -112,7 +112,7 @@ class Access:
         """The caller, as the proxy says, or by its bearer token or its cookie.
 
         Raises:
-            Refused: nobody knows it.
+            Refused: the caller is unknown.
         """
         if self._by_proxy is not None:
             known = self._by_proxy(_single(headers))
@@ -131,7 +131,7 @@ class Access:
         return identity
 
     def caller(self, headers: Headers, identity: Identity) -> str:
-        """Token name of an identified caller; it is not a secret."""
+        """An identified caller's token name; it is not a secret."""
         given = credential(headers)
         for known in self._tokens if given.text else ():
             claim, _, signature = given.text.rpartition(".")
@@ -147,18 +147,12 @@ class Access:
         return self._start is not None and hmac.compare_digest(self._start, _hash(token))
 
     def open_session(self, token: str) -> str:
-        """Open a session for a browser with this token.
-
-        Raises:
-            Refused: the token is unknown, or has expired.
-        """
         if self._of_token(token) is None:
             raise Refused(UNAUTHORIZED, 401, "this server does not know the token")
         claim = f"{int(self._clock()) + SESSION}.{new_secret()}"
         return f"{claim}.{_signature(_hash(token), claim)}"
 
     def session_of(self, identity: Identity) -> str:
-        """Open a session for a person who has logged in at the issuer."""
         if self._issuer is None:
             raise Refused(UNAUTHORIZED, 401, "this server has no issuer")
         return self._issuer.open_session(identity)
@@ -233,14 +227,12 @@ def _hashed(tokens: Iterable[Token]) -> list[_Known]:
 
 
 def _named(identity: Identity, key: bytes) -> Identity:
-    """The identity of a token; without a name, a digest of the key that signs its sessions."""
+    """A token's identity; without a name, it gets a digest of the key that signs its sessions."""
     name = identity.name or f"token:{sha256(key).hexdigest()[:12]}"
     return msgspec.structs.replace(identity, name=name)
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """Bearer token or session a request presents; an empty session if neither."""
-
     text: str
     is_token: bool
 
@@ -277,7 +269,6 @@ def cookie_name(host: str) -> str:
 
 
 def normal_name(host: str) -> str:
-    """Normalize a host name for comparison: lower case, no trailing dot."""
     return host.lower().rstrip(".")
 
 

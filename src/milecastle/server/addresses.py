@@ -1,5 +1,3 @@
-"""Addresses of this machine."""
-
 from __future__ import annotations
 
 import ipaddress

@@ -1,15 +1,15 @@
-"""The ASGI application: checks a request, finds its line in a table, and answers.
+"""The ASGI application: checks a request, finds its route in a table, and answers.
 
-There are three tables: the endpoints of the API, those of chat front ends, and the pages. All are
+There are three tables: the API's endpoints, those for chat front ends, and the pages. All are
 checked alike.
 
 Rules:
 
-- Nothing of a request is looked at before its size, its Host and its Origin; no body is read before
-  the token and its scope are.
+- A request's size, Host and Origin are checked first; its body is read only after the token and its
+  scope are checked.
 - Paths are matched as they were sent: a ``%2F`` in a thread's name is part of the name.
 - Every answer says how it may be used: not sniffed, not stored, not framed.
-- Errors are problem documents; on pages, and where a browser is led astray, they are pages.
+- Errors are problem documents; on pages, and where a browser follows a wrong link, they are pages.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _NOBODY = Identity("", frozenset())
 
 
 class Mounted(Protocol):
-    """A protocol of its own under one path. It checks scopes; the token is checked before it."""
+    """Another protocol under one path. It checks scopes; the token is checked before it."""
 
     path: str
 
@@ -95,8 +95,6 @@ class Mounted(Protocol):
 
 
 class Application:
-    """Serves a service to callers known to ``access``, under the names in ``hosts``."""
-
     def __init__(
         self,
         service: Service,
@@ -132,7 +130,7 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncGenerator[None, None]:
-        """Run the worker while the block runs; for a host application this one is mounted in."""
+        """Run the worker while the block runs; for a host application with this one mounted."""
         async with self.service.running():
             if self._mcp is None:
                 yield
@@ -169,7 +167,7 @@ class Application:
         return sent
 
     def _named(self, scope: Scope) -> tuple[str, str]:
-        """Method and route of a request, as our tables name them: callers choose neither."""
+        """A request's method and route, as in the tables: callers choose neither."""
         found = scope.get("endpoint")
         if isinstance(found, _Resource):
             return found.method(scope["method"]), found.path
@@ -212,7 +210,7 @@ class Application:
     async def _sent(self, answer: msgspec.Struct) -> Response:
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         make = partial(outgoing, reply.document, self.service.redact)
-        return await json_answer(self.service, make, reply.status)
+        return await json_answer(self.service, make, reply.status, reply.headers)
 
     async def _page(self, page: WebPage, request: ApiRequest) -> Response:
         view = await page.handler(request)
@@ -228,7 +226,6 @@ class Application:
             raise Refused(UNAUTHORIZED, 401, "the caller is another one now")
 
     def problem(self, error: Exception, http: Request, *, is_page: bool = False) -> Response:
-        """Answer a request that raised: a page for people, else a problem document."""
         error = without_values(error, self.service.redact)
         if is_page or prefers_html(http):
             return self._renderer.problem(error, http)

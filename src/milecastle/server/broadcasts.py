@@ -2,13 +2,13 @@
 
 Rules:
 
-- A thread with readers has one broadcast, which follows its log and keeps the newest texts, so many
-  bytes at most. The last reader leaving closes it.
-- A reader is a position, not a queue: it takes no memory and nobody waits for it. One behind the
+- A thread with readers has one broadcast, which follows its log and buffers the newest texts up to
+  a size in bytes. The last reader leaving closes it.
+- A reader is a position, not a queue: it takes no memory and nothing waits for it. One behind the
   broadcast's buffer reads the log for itself until it has caught up.
 - A checkpoint is recognized by its seq and an emitted value by its number, so a reader gets each
-  once, whether it comes from the log or from the broadcast. Values emitted before a
-  reader came are not for it; those it was too slow for are counted as missed.
+  once, whether it comes from the log or from the broadcast. A reader does not get values emitted
+  before it came; those it was too slow for are counted as missed.
 - A stored value is recognized by its place: the seq its step began with, and its offset. A reader
   that misses some, because it came late or was slow, reads them for itself.
 """
@@ -41,16 +41,16 @@ class FollowedThread(Protocol):
     async def text(self, event: Event[Any]) -> bytes: ...
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
-        """That the run has stopped.
+        """The stop event; ``None`` if the thread was deleted.
 
-        ``None`` if the thread was deleted; empty if it is not news, and it was resumed since.
+        It is empty if it is not news, and the thread was resumed since.
         """
         ...
 
     def missed(self, run_id: str, count: int) -> bytes: ...
 
     async def stored(self, place: tuple[int, int]) -> list[Event[Any]]:
-        """Stored values from a place on, of the step at the head."""
+        """Stored values from a place on, in the head's step."""
         ...
 
 
@@ -65,7 +65,7 @@ class BroadcastText(msgspec.Struct, frozen=True):
 
 
 class Broadcast:
-    """One thread. ``seq`` is its newest checkpoint read here.
+    """A thread's buffered events. ``seq`` is its newest checkpoint read here.
 
     It begins with the checkpoint after ``after``, which must exist.
     """
@@ -140,7 +140,6 @@ class Broadcast:
         return seq >= self._base
 
     def at(self, position: int) -> tuple[int, BroadcastText]:
-        """Text at a position, or the oldest one after it; and the next position."""
         found = max(position, self._first)
         return found + 1, self._items[found - self._first]
 
@@ -162,7 +161,7 @@ class Broadcast:
 
 
 class Reader:
-    """One reader, which has seen checkpoints up to ``after`` and so many values stored then."""
+    """A reader that has seen checkpoints up to ``after``, and ``stored`` values since."""
 
     def __init__(self, broadcast: Broadcast, after: int, stored: int) -> None:
         self._broadcast = broadcast
@@ -174,7 +173,7 @@ class Reader:
         self._position = 0
 
     async def texts(self, silence: float) -> AsyncGenerator[bytes, None]:
-        """The texts, until the thread is deleted; an empty text after so many seconds of none.
+        """The texts, until the thread is deleted; empty after ``silence`` seconds without any.
 
         Raises:
             MilecastleError: the store does not answer, or its data cannot be read.

@@ -2,9 +2,9 @@
 
 Rules:
 
-- The values of an answer take about ``MOST_VALUES`` bytes together, whatever is stored.
+- An answer's values take about ``MOST_VALUES`` bytes together.
 - A value is there whole, or a mark is in its place. A state is looked at channel by channel.
-- The mark says how many bytes are left out, and with which request a channel is read whole.
+- The mark says how many bytes are left out, and which request reads a channel whole.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _COUNTED: Final = 1 << 40
 class ValueBudget:
     """The bytes left for one answer's values.
 
-    ``is_full`` if something had no room: of further states only a mark is sent. ``get`` is how a
-    value without room is read whole.
+    ``is_full`` if something had no room: further states are sent as marks. ``get`` is the request
+    that reads an omitted value whole.
     """
 
     def __init__(self, left: int | None = None, get: str = WHOLE) -> None:
@@ -100,7 +100,6 @@ def outgoing(
 
 
 def _members(document: msgspec.Struct) -> dict[str, Any]:
-    """A document as JSON. Its values are JSON: they are not converted again."""
     values = values_of(type(document))
     found = ((name, getattr(document, name)) for name in document.__struct_fields__)
     return {name: value if name in values else _member(value) for name, value in found}

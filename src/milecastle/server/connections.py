@@ -4,12 +4,12 @@ Rules:
 
 - A connection is *vacant* while no request on it is being answered: nothing, or part of a head, or
   the rest of a refused body has come. It may be so for a few seconds.
-- While there are many vacant connections, each may be so for a moment only, and they do not count
-  as connections of this server. So clients sending a request are served, however many send none.
+- With many vacant connections, each may be so for a moment only, and they do not count as this
+  server's connections. So clients sending a request are served, however many send none.
 - There are never more connections than descriptors: the oldest vacant one makes room for a new one.
-- Probes are answered also while the server has as many connections as it may have.
-- Of an unwanted body only so much is read and discarded before the connection ends. It
-  is not ended at once, so the answer arrives.
+- Probes are answered even at the connection limit.
+- An unwanted body is read and discarded up to a size before the connection ends. It is not ended at
+  once, so the answer arrives.
 - Input that is not HTTP is answered with a problem document, like everything else.
 """
 
@@ -49,8 +49,6 @@ _PROBES: Final = ("/healthz", "/readyz")
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Connection limits: with a request, in total, and accepted per loop turn."""
-
     used: int
     all: int
     backlog: int

@@ -1,6 +1,6 @@
 """Request bodies, and responses the command line does not print.
 
-All other answers are the documents of ``views``, as ``--json`` prints them. Fields are only ever
+All other answers are the documents in ``views``, as ``--json`` prints them. Fields are only ever
 added to answers. A request with an unlisted field is refused.
 """
 
@@ -37,22 +37,20 @@ CurrentStatus = Literal[
 ]
 
 
-class HttpDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all of them."""
+class HttpDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
 
 
-class NoQuery(HttpDocument, frozen=True):
-    """No parameters."""
+class NoQuery(HttpDocument, frozen=True): ...
 
 
 class StartQuery(HttpDocument, frozen=True):
-    """``token`` is that of the start URL, which is exchanged for a cookie."""
+    """``token`` is the start URL's, which is exchanged for a cookie."""
 
     token: str | None = None
 
 
 class ThreadsQuery(HttpDocument, frozen=True):
-    """Which threads, by name. ``after`` is ``next`` of the page before.
+    """Which threads, by name. ``after`` is the previous page's ``next``.
 
     ``prefix`` is how their names begin.
     """
@@ -66,20 +64,20 @@ class ThreadsQuery(HttpDocument, frozen=True):
 
 
 class ThreadQuery(HttpDocument, frozen=True):
-    """``at`` is the seq or the id of a checkpoint; without it, the head."""
+    """``at`` is a checkpoint's seq or id; without it, the head."""
 
     at: str | None = None
 
 
 class WholeStateQuery(HttpDocument, frozen=True):
-    """``at`` is the seq or the id of a checkpoint; ``channel`` is the only one that is sent."""
+    """``at`` is a checkpoint's seq or id; ``channel`` is the only one that is sent."""
 
     at: str | None = None
     channel: str | None = None
 
 
 class HistoryQuery(HttpDocument, frozen=True):
-    """Checkpoints below the seq ``before``, newest first; it is ``next`` of the page before."""
+    """Checkpoints below the seq ``before``, newest first; it is the previous page's ``next``."""
 
     before: Annotated[int, msgspec.Meta(ge=1)] | None = None
     limit: PageSize = 100
@@ -93,16 +91,16 @@ class DiffQuery(HttpDocument, frozen=True):
 
 
 class ThreadRunsQuery(HttpDocument, frozen=True):
-    """Runs, newest first. ``after`` is ``next`` of the page before, the id of its last run."""
+    """Runs, newest first. ``after`` is the previous page's ``next``, its last run's id."""
 
     after: str | None = None
     limit: PageSize = 100
 
 
 class RunsQuery(HttpDocument, frozen=True):
-    """The current runs of threads with a status, by thread; without one, all runs, newest first.
+    """Threads' current runs with a status, by thread; without one, all runs, newest first.
 
-    ``after`` is ``next`` of the page before.
+    ``after`` is the previous page's ``next``.
     """
 
     status: CurrentStatus | None = None
@@ -112,7 +110,7 @@ class RunsQuery(HttpDocument, frozen=True):
 
 
 class InboxQuery(HttpDocument, frozen=True):
-    """Which questions, by thread. ``after`` is ``next`` of the page before."""
+    """Which questions, by thread. ``after`` is the previous page's ``next``."""
 
     graph: str | None = None
     after: str | None = None
@@ -149,7 +147,7 @@ class EventsQuery(HttpDocument, frozen=True):
 class RunOptions(HttpDocument, frozen=True):
     """Policy for a thread that is busy, or exists, and for a run started before.
 
-    Without ``retry`` a run of this input or key is found as it is, although it failed.
+    Without ``retry`` a failed run with this input or key is returned as it is.
     """
 
     if_busy: Literal["reject", "queue", "cancel"] = "reject"
@@ -161,9 +159,9 @@ class RunOptions(HttpDocument, frozen=True):
 class RunRequest(HttpDocument, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
-    ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A new run adds
-    ``tags`` to its thread. ``keys``, one name and its value, is its key for limits by key.
-    ``config`` is of the type the graph declares.
+    ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A new run adds ``tags`` to
+    its thread. ``keys``, one name and its value, is its key for limits by key. ``config`` has the
+    type the graph declares.
     """
 
     input: dict[str, Any]
@@ -179,12 +177,12 @@ class RunRequest(HttpDocument, frozen=True):
 
 
 class AnswersRequest(HttpDocument, frozen=True):
-    """Answers by the ids of their questions, or ``answer`` to the only one that is open.
+    """Answers by their questions' ids, or ``answer`` to the only open question.
 
     ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
     ``config`` replaces the run's. The caller's name is stored with them, and ``reason`` and
-    ``on_behalf_of``, a second name, as the caller says. With ``shown``, the ``digest`` of the
-    question, an answer is refused if the question has changed since it was shown.
+    ``on_behalf_of``, a second name, as the caller says. With ``shown``, the question's ``digest``,
+    an answer is refused if the question has changed since it was shown.
     """
 
     answers: dict[str, Any] = {}
@@ -197,7 +195,7 @@ class AnswersRequest(HttpDocument, frozen=True):
 
 
 class AnswersQuery(HttpDocument, frozen=True):
-    """Answers of checkpoints above the seq ``after``; those of one checkpoint come together."""
+    """Answers in checkpoints above the seq ``after``; those in one checkpoint come together."""
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
     limit: PageSize = 100
@@ -219,7 +217,7 @@ class MessageRequest(HttpDocument, frozen=True):
 
 
 class MessagesQuery(HttpDocument, frozen=True):
-    """Messages with numbers above ``after``, of all topics or one."""
+    """Messages with numbers above ``after``, on all topics or one."""
 
     topic: str | None = None
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -256,7 +254,7 @@ class UpdateRequest(HttpDocument, frozen=True):
 
 @prepared
 class BulkRequest(HttpDocument, frozen=True):
-    """Which runs: the current ones of threads of a graph with a status, at most ``limit``."""
+    """Which runs: current ones with a status, for a graph's threads, at most ``limit``."""
 
     status: CurrentStatus
     graph: str | None = None
@@ -264,17 +262,17 @@ class BulkRequest(HttpDocument, frozen=True):
 
 
 class StartDocument(HttpDocument, frozen=True):
-    """This server, and the address of its description."""
+    """This server, and its description's address."""
 
     milecastle: str
     openapi: str
 
 
 class JobDocument(HttpDocument, frozen=True):
-    """A change of many runs or threads: how many were found at its beginning, and what it has done.
+    """A change to many runs or threads: how many were found, and its progress.
 
-    ``status`` is that of the run that does it. ``skipped`` are those that others changed meanwhile,
-    or that refused.
+    ``status`` is the status of the job's run. ``skipped`` are those changed by others in between,
+    or refused.
     """
 
     job: str
@@ -286,7 +284,7 @@ class JobDocument(HttpDocument, frozen=True):
 
 
 class GraphLine(HttpDocument, frozen=True):
-    """A graph that this server runs."""
+    """A graph this server runs."""
 
     graph: str
     fingerprint: str
@@ -294,7 +292,7 @@ class GraphLine(HttpDocument, frozen=True):
 
 
 class GraphsDocument(HttpDocument, frozen=True):
-    """The graphs that this server runs."""
+    """The graphs this server runs."""
 
     graphs: tuple[GraphLine, ...]
 
@@ -315,7 +313,7 @@ class InboxLine(HttpDocument, frozen=True):
 
 
 class InboxDocument(HttpDocument, frozen=True):
-    """Open questions. ``next`` is the ``after`` of the next page, if there is one."""
+    """Open questions. ``next`` is the next page's ``after``, if there is one."""
 
     tenant: str
     threads: tuple[InboxLine, ...]
@@ -340,7 +338,7 @@ class StateEvent(HttpDocument, frozen=True):
 class EmittedEvent(HttpDocument, frozen=True):
     """``event: emit``: a node emitted a value. It is replayed if it has an ``offset``.
 
-    ``begins`` says it is the first one of an attempt: a retried task begins again.
+    ``begins`` marks an attempt's first value: a retried task begins again.
     """
 
     run_id: str
@@ -356,7 +354,7 @@ class EmittedEvent(HttpDocument, frozen=True):
 
 @prepared
 class MissedEvent(HttpDocument, frozen=True):
-    """``event: missed``: so many emitted values were lost on the way."""
+    """``event: missed``: the number of emitted values lost on the way."""
 
     run_id: str
     count: int

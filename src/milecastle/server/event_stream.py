@@ -1,11 +1,11 @@
-"""Server-Sent Events: how texts are sent as they come.
+"""Server-Sent Events: texts sent as they come.
 
 Rules:
 
 - A comment is sent if there was nothing else for a while, so both ends see a dead connection.
 - A reader taking nothing for a while is dropped.
-- Before something is sent the caller is looked at again, at most once a second: a session
-  logged out, or is over, is sent nothing more.
+- Before something is sent the caller is checked again, at most once a second: a session that is
+  logged out or over is sent nothing more.
 """
 
 from __future__ import annotations
@@ -113,11 +113,6 @@ def _part(text: bytes) -> Message:
 
 
 async def send_soon(send: Send, message: Message) -> None:
-    """Send a message to a reader taking it in time.
-
-    Raises:
-        TimeoutError: it does not.
-    """
     async with asyncio.timeout(SLOW):
         await send(message)
 

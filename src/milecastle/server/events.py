@@ -9,7 +9,7 @@ Rules:
   ``keep`` have ``id: SEQ.ATTEMPT.OFFSET``, the last checkpoint and their place after it: a reader
   that reconnects while their step runs gets the rest, and ``begins`` says a retry begins again.
 - The stream stays open when a run stops, and says so: the thread may be resumed.
-- Nobody waits for a reader: see ``broadcasts``.
+- Nothing waits for a reader: see ``broadcasts``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def read_thread(
 ) -> AsyncGenerator[bytes, None]:
     """A thread's events after a seq, as sent; empty texts during silence.
 
-    ``stored`` is how many of the values stored since were seen.
+    ``stored`` is how many values stored since were seen.
     """
     broadcast = service.broadcasts.find(key)
     if broadcast is not None and after <= broadcast.seq:
@@ -89,7 +89,6 @@ async def read_thread(
 
 
 def _last_seen(request: ApiRequest) -> tuple[int, int]:
-    """The last checkpoint that was seen, and how many values stored after it."""
     given = request.http.headers.get("last-event-id")
     if given is None:
         after: int = request.query.after
@@ -115,7 +114,7 @@ def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread
 
 
 class _UnservedThread:
-    """A thread whose graph is not served here: a session's, a job's, or LangGraph's.
+    """A thread with a graph not served here: a session's, a job's, or LangGraph's.
 
     See ``FollowedThread``.
     """
@@ -204,7 +203,6 @@ def _event_of(service: Service, key: ThreadKey, entry: Entry) -> Event[Any]:
 
 
 def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
-    """The stop event; ``None`` if the thread was deleted or created again."""
     info, head = service.store.thread(key), service.store.head(key)
     if info is None or head is None or head.seq < after:
         return None

@@ -1,5 +1,3 @@
-"""Graphs a server runs."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -20,7 +18,7 @@ from milecastle.views.values import plain
 
 @Endpoint("GET", "/v1/graphs", "read", answers={200: GraphsDocument}, stores=False)
 def list_graphs(request: ApiRequest) -> GraphsDocument:
-    """List the graphs that this server runs."""
+    """List the graphs this server runs."""
     return graphs_document(request.service)
 
 

@@ -1,6 +1,6 @@
 """Health, readiness and metrics.
 
-``/healthz``: this process answers. ``/readyz``: the store and the queue answer too. Neither tells
+``/healthz``: this process answers. ``/readyz``: the store and the queue answer too. Neither reports
 anything about threads, so neither needs a token. ``/metrics`` has the queue of the caller's tenant.
 """
 
@@ -80,9 +80,9 @@ def _queue(store: Store, tenant: str) -> list[Family]:
 
 @Endpoint("GET", "/metrics", "read", answers={200: CONTENT_TYPE})
 async def metrics(request: ApiRequest) -> Response:
-    """The queue of the caller's tenant, in the text format of Prometheus.
+    """The queue of the caller's tenant, in the Prometheus text format.
 
-    Durations are those of all callers, so only the tenant of the apps is told.
+    Durations cover all callers, so only the apps' tenant gets them.
     """
     store, worker = request.service.store, request.service.worker
     families: list[Metric] = [*await request.off_loop(partial(_queue, store, request.tenant))]
@@ -104,9 +104,9 @@ async def metrics(request: ApiRequest) -> Response:
     stores=False,
 )
 async def start(request: ApiRequest) -> Reply | Response:
-    """Exchange the token of the start URL for a cookie.
+    """Exchange the start URL's token for a cookie.
 
-    A client that does not ask for HTML is told where everything is.
+    A client that does not ask for HTML gets a list of addresses.
     """
     access, headers = request.access, request.http.headers
     token: str | None = request.query.token

@@ -2,12 +2,12 @@
 
 Rules:
 
-- A body is verified as it was sent, before it is read: its signature, then the time of signing. An
+- A body is verified as it was sent, before it is read: its signature, then its signing time. An
   unknown name and a wrong signature have the same answer.
-- What the sender calls the event is the key of what is done with it: an event sent again
-  does nothing, and has the same answer.
+- The sender's id for the event is the key for its effect: an event sent again does nothing, and has
+  the same answer.
 - The answer follows the commit. If anything fails before, the sender sends the event again.
-- The tenant is that of the hook, and never one of the body.
+- The tenant is the hook's, never one in the body.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SubmitTo(msgspec.Struct, frozen=True):
 
 
 class AnswerTo(msgspec.Struct, frozen=True):
-    """Answer a question of a thread; ``key`` is the sender's id unless given.
+    """Answer a thread's question; ``key`` is the sender's id unless given.
 
     ``by`` is who answers, as the sender says, whose signature vouches for it; else the hook.
     """
@@ -98,7 +98,7 @@ def hook(
 
 
 class StandardWebhooks:
-    """Verifies events signed by the rules of Standard Webhooks."""
+    """Verifies events signed according to Standard Webhooks."""
 
     def __init__(self, secret: Callable[[], str], what: str) -> None:
         self._secret = secret
@@ -112,14 +112,13 @@ class StandardWebhooks:
         return id if is_genuine and len(id) <= _LONGEST_ID else None
 
     def keys(self) -> list[bytes]:
-        """The secrets as bytes; ``InvalidRequest`` if the environment has none."""
         return read_secrets(self._secret(), self._what)
 
 
 def standard_webhooks(secret: str) -> Verify:
-    """Verify by the rules of Standard Webhooks, with the secret in ``"env:NAME"``.
+    """Verify according to Standard Webhooks, with the secret in ``"env:NAME"``.
 
-    The variable has two secrets, parted by a space, while one replaces the other.
+    The variable has two secrets, separated by a space, while one replaces the other.
     """
     named = _VARIABLE.fullmatch(secret) if isinstance(cast("object", secret), str) else None
     if named is None:
@@ -145,6 +144,6 @@ def known_hooks(hooks: Any) -> dict[str, InboundHook]:
 
 
 def unknown_hook() -> InboundHook:
-    """A hook that accepts nothing, in the place of those that do not exist."""
+    """A hook that accepts nothing, in place of those that do not exist."""
     secret = b64encode(secrets.token_bytes(32)).decode()
     return InboundHook("", StandardWebhooks(lambda: secret, "no hook"), lambda _: None)

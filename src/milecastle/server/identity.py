@@ -1,5 +1,3 @@
-"""The caller: a tenant, its scopes and its name."""
-
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
@@ -11,7 +9,7 @@ ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A caller of the server: its tenant, and the scopes it has there.
+    """A server's caller: its tenant, and its scopes there.
 
     A token has one, and so has a request for which the hook ``identify`` returns it. ``name`` is
     stored with the caller's answers.

@@ -4,8 +4,8 @@ Rules:
 
 - A document becomes text on a thread, in pieces of bounded size: no call holds the interpreter's
   lock for longer than a moment, however large a value is.
-- A short answer is sent as it is. Of a long one only a piece is in memory, and the next is made
-  when the reader has taken it. A reader taking nothing for a while is dropped.
+- A short answer is sent whole. A long one has only a piece in memory, and the next is made when the
+  reader has taken it. A reader taking nothing for a while is dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A server under a path of another application, as in ``fastapi.mount("/milecastle", asgi(app))``.
+"""A server under another application's path, as in ``fastapi.mount("/milecastle", asgi(app))``.
 
-Inside the server, paths are those of its tables, wherever it is mounted: the mount point is taken
-off when a request comes in, and put before links and redirects when the answer goes out.
+Inside the server, paths are those in its tables, wherever it is mounted: the mount point is removed
+when a request comes in, and added to links and redirects when the answer goes out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The OpenAPI document, generated from the table of routes and the types in it."""
+"""The OpenAPI document, generated from the route table and its types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _PLACE: Final = "#/components/schemas/{name}"
 
 
 def describe(endpoints: Iterable[Endpoint], events: Iterable[type]) -> dict[str, Any]:
-    """Describe each endpoint's input and answers; ``events`` are the stream's data types."""
     table = list(endpoints)
     types = [*dict.fromkeys([*_types(table), *events, ProblemDocument])]
     _, components = msgspec.json.schema_components(types, ref_template=_PLACE)

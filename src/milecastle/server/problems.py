@@ -2,9 +2,9 @@
 
 Rules:
 
-- ``STATUSES`` is the one map from our errors to statuses. Every class of ``errors.py`` is in it.
-- The server's own refusals, before anything of ours is called, are ``HttpProblem``s.
-- Any other exception is a 500 without details: its text may contain values of a state. Its type and
+- ``STATUSES`` is the one map from our errors to statuses. It has every class in ``errors.py``.
+- The server's own refusals, before it calls anything of ours, are ``HttpProblem``s.
+- Any other exception is a 500 without details: its text may contain state values. Its type and
   place are logged.
 """
 
@@ -93,8 +93,6 @@ NOT_LOGGED_IN: Final = HttpProblem("MC610", "the login at the issuer failed")
 
 
 class Refused(Exception):
-    """A request the server refuses; never raised outside the server."""
-
     def __init__(
         self,
         problem: HttpProblem,

@@ -1,4 +1,4 @@
-"""``POST /hooks/{name}``: an event of another service, verified before it is read."""
+"""``POST /hooks/{name}``: another service's event, verified before it is read."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ PATH: Final = "/hooks/{name}"
 
 
 class HookDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to an event: the same whenever it is sent."""
-
     accepted: bool = True
 
 
 def hook_endpoint(hooks: Iterable[InboundHook]) -> Endpoint:
-    """The route of a server's hooks."""
     known, unknown = known_hooks(hooks), unknown_hook()
 
     async def receive(request: ApiRequest) -> Reply:
-        """Take an event of another service."""
+        """Take another service's event."""
         found = known.get(request.path["name"], unknown)
         await request.off_loop(_take, request.service, found, request.http.headers, request.body)
         return Reply(HookDocument(), 202)

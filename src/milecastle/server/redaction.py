@@ -4,11 +4,11 @@ Rules:
 
 - Every document passes through here when it becomes an answer or an event, and so does every error
   whose message a page or an answer shows.
-- A field whose declared type is ``Any`` has a value: a state, a question, an emitted value, a side
-  of a difference. So a new one cannot be forgotten. ``_TEXTS`` are texts that may contain values.
-- The values of a document are JSON. The hook gets JSON and returns JSON, with the place of the
-  value: ``$.channel`` for a part of a state, the path of a difference, which begins like
-  that, or else the name of the field.
+- A field with the declared type ``Any`` has a value: a state, a question, an emitted value, a
+  difference's side. So a new one cannot be forgotten. ``_TEXTS`` are texts that may contain values.
+- A document's values are JSON. The hook gets JSON and returns JSON, with the value's place:
+  ``$.channel`` for a part of a state, a difference's path, which begins like that, or else the
+  field's name.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _is_shown(line: ChangeLine, changed: Mapping[str, Any]) -> bool:
 def without_values(error: Exception, hook: Redact | None) -> Exception:
     """An error whose texts have passed the hook, if they quote a node's exception, or types.
 
-    One that is about a type, such as that of an invalid answer or input, lists the choices: it is
-    shown only if the hook shows their schema, too.
+    An error about a type, such as an invalid answer's or input's, lists the choices: it is shown
+    only if the hook shows their schema, too.
     """
     if hook is None or not isinstance(error, MilecastleError):
         return error

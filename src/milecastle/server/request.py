@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, wraps
 from inspect import iscoroutinefunction
+from math import ceil
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -57,7 +58,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     def actor(
         self, reason: str = "", shown: str | None = None, on_behalf_of: str | None = None
     ) -> Actor:
-        """The authenticated caller. A body never gives its name."""
+        """The authenticated caller. Its name never comes from a body."""
         name = self.identity.name or f"tenant:{self.tenant}"
         return Actor(name, "authenticated", reason, shown, on_behalf_of)
 
@@ -69,8 +70,15 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
+    """An answer. ``behind``: for how many seconds it may have been out of date."""
+
     document: msgspec.Struct
     status: int = 200
+    behind: float = 0.0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Age": str(ceil(self.behind))} if self.behind else {}
 
 
 Handler = Callable[[ApiRequest], Awaitable[msgspec.Struct | Response]]
@@ -80,7 +88,7 @@ Handler = Callable[[ApiRequest], Awaitable[msgspec.Struct | Response]]
 def asynchronous(
     handler: Callable[[ApiRequest], T] | Callable[[ApiRequest], Awaitable[T]],
 ) -> Callable[[ApiRequest], Awaitable[T]]:
-    """Let a handler that is not async be called off the event loop."""
+    """Call a handler that is not async off the event loop."""
     if iscoroutinefunction(handler):
         return cast("Callable[[ApiRequest], Awaitable[T]]", handler)
     reader = cast("Callable[[ApiRequest], T]", handler)
@@ -99,11 +107,11 @@ async def _undeclared(request: ApiRequest) -> Response:
 class Endpoint(msgspec.Struct, frozen=True):
     """A route, declared as the decorator of its handler, which takes its place.
 
-    ``scope`` is required of a token; ``None``: the handler itself decides, or nobody is asked.
-    ``answers`` are the documents by status, a text if it is not JSON; ``problems`` the statuses
-    that only this endpoint has. ``stores`` says it asks the store. ``also`` are more scopes
-    that a token needs. ``kinds`` are the media types of bodies, if the caller sends a token.
-    ``is_raw``: its handler gets the bytes of a body, and says itself who may send it.
+    ``scope`` is required of a token; ``None``: the handler decides, or no token is needed.
+    ``answers`` are the documents by status, a text if it is not JSON; ``problems`` are this
+    endpoint's own statuses. ``stores`` says it asks the store. ``also`` are more required scopes.
+    ``kinds`` are the media types of bodies, if the caller sends a token. ``is_raw``: its handler
+    gets the body's bytes, and says itself who may send it.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""The HTTP API: all endpoints, in the order of the OpenAPI document, declared at their handlers."""
+"""The HTTP API: all endpoints, in the OpenAPI document's order, declared at their handlers."""
 
 from __future__ import annotations
 

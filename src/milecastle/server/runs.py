@@ -1,5 +1,3 @@
-"""Endpoints for runs: submit, resume, answer, list."""
-
 from __future__ import annotations
 
 import asyncio
@@ -17,6 +15,7 @@ from milecastle.errors import InvalidRequest, RunError
 from milecastle.model.actor import Actor
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.mailbox import Sent
+from milecastle.ports.reading import StoreReader
 from milecastle.server import limits
 from milecastle.server.documents import (
     AnswersQuery,
@@ -43,6 +42,7 @@ from milecastle.views.documents import (
 from milecastle.views.lines import answer_line, run_document, submit_document
 from milecastle.views.listing import found_page
 from milecastle.views.messages import message_line
+from milecastle.views.replicas import source_of
 from milecastle.views.showing import run_lines
 from milecastle.views.values import fitted
 
@@ -113,7 +113,7 @@ def _idempotency_key(request: ApiRequest, given: str | None) -> str | None:
     problems=(404, 409, 422, 500),
 )
 async def answer(request: ApiRequest) -> Reply:
-    """Answer open questions of a thread, and let a worker resume it."""
+    """Answer a thread's open questions, and let a worker resume it."""
     asked: AnswersRequest = request.body
     if bool(asked.answers) == (asked.answer is not msgspec.UNSET):
         raise InvalidRequest("the body needs answers, by question, or one answer: not both")
@@ -155,7 +155,7 @@ async def answer_thread(
     problems=(404, 409, 500),
 )
 def list_answers(request: ApiRequest) -> AuditDocument:
-    """List the answers of a thread, oldest first, and who gave them."""
+    """List a thread's answers, oldest first, and who gave them."""
     key, query = request.key, request.query
     answers = request.service.app_of(key).answers(key)
     found = [record for record in answers if record.seq > query.after]
@@ -205,7 +205,7 @@ async def send(request: ApiRequest) -> Reply:
     problems=(404, 409, 500),
 )
 def list_messages(request: ApiRequest) -> MailboxDocument:
-    """List the unread messages of a thread, oldest first."""
+    """List a thread's unread messages, oldest first."""
     service, key, query = request.service, request.key, request.query
     stored = service.app_of(key).runner.stored(key)
     found = unread_messages(*stored, query.topic, after=query.after, limit=query.limit + 1)
@@ -297,7 +297,7 @@ async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | Non
     problems=(404, 409, 500),
 )
 async def result(request: ApiRequest) -> Reply:
-    """Wait until the run of a thread stops, and show its result."""
+    """Wait until a thread's run stops, and show its result."""
     return await _handed_over(request, await request.off_loop(_current, request))
 
 
@@ -315,35 +315,37 @@ def _current(request: ApiRequest) -> Handle[Any]:
     answers={200: RunsDocument},
     problems=(404,),
 )
-def list_runs_of_thread(request: ApiRequest) -> RunsDocument:
-    """List the runs of a thread, newest first."""
-    return runs_of_thread(request.service, request.key, request.query)
-
-
-def runs_of_thread(service: Service, key: ThreadKey, query: ThreadRunsQuery) -> RunsDocument:
+def list_runs_of_thread(request: ApiRequest) -> Reply:
+    """List a thread's runs, newest first."""
+    service, key = request.service, request.key
     service.line(key)
-    runs = list(service.store.runs(key, limit=None if query.after else query.limit + 1))
+    store, behind = source_of(service.store, key)
+    return Reply(runs_of_thread(store, key, request.query), behind=behind)
+
+
+def runs_of_thread(store: StoreReader, key: ThreadKey, query: ThreadRunsQuery) -> RunsDocument:
+    runs = list(store.runs(key, limit=None if query.after else query.limit + 1))
     if query.after is not None:
         ids = [run.run_id for run in runs]
         if query.after not in ids:
             raise InvalidRequest("after is not the id of a run of this thread")
         runs = runs[ids.index(query.after) + 1 :]
-    shown = tuple(run_lines(service.store, runs[: query.limit]))
+    shown = tuple(run_lines(store, runs[: query.limit]))
     next = shown[-1].run_id if len(shown) < len(runs) else None
     return RunsDocument(tenant=key.tenant, runs=shown, next=next)
 
 
 @Endpoint("GET", "/v1/runs", "read", query=RunsQuery, answers={200: RunsDocument})
-def list_runs(request: ApiRequest) -> RunsDocument:
+def list_runs(request: ApiRequest) -> Reply:
     """List runs: the current ones by status, or all, newest first."""
     query: RunsQuery = request.query
     if query.status is None and query.graph is not None:
         raise InvalidRequest("graph needs a status: all runs are listed for every graph")
-    return runs_document(request.service, request.tenant, query)
+    store, behind = source_of(request.service.store)
+    return Reply(runs_document(store, request.tenant, query), behind=behind)
 
 
-def runs_document(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
-    store = service.store
+def runs_document(store: StoreReader, tenant: str, query: RunsQuery) -> RunsDocument:
     if query.status is None:
         page = store.recent_runs(tenant, limit=query.limit, after=query.after)
         runs, next = [run for run in page.items if not is_child(run.key)], page.after

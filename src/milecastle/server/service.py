@@ -46,10 +46,10 @@ def is_shared(store: Store) -> bool:
 
 
 class Service:
-    """The apps, their store, the worker, and the broadcasts of threads that have readers.
+    """The apps, their store, the worker, and broadcasts for threads with readers.
 
     ``closing`` is set when the server is to stop. Values leaving pass ``redact``. All requests
-    share ``statistics``, and ``requests``: how long they take, by the routes of our tables.
+    share ``statistics``, and ``requests``: their durations, by the routes in our tables.
     """
 
     def __init__(
@@ -123,7 +123,6 @@ class Service:
         return ThreadKey(tenant, thread)
 
     def line(self, key: ThreadKey) -> ThreadInfo:
-        """A thread's index row; it must exist."""
         info = self.store.thread(key)
         if info is None:
             raise Refused(NO_THREAD, 404, "there is no such thread; submit a run to start it")
@@ -134,13 +133,12 @@ class Service:
         return None if app is None else app.encryption
 
     def keyring_of(self, info: ThreadInfo) -> Keyring | None:
-        """A thread's keys: its app's, or those of the first app with any."""
+        """A thread's keys: its app's, or the first app's with any."""
         served = self.apps.get(info.graph)
         found = [app.encryption for app in ([served] if served else self.apps.values())]
         return next(filter(None, found), None)
 
     def app_of(self, key: ThreadKey) -> App[Any]:
-        """The app for a thread's graph; it must exist."""
         return self.named(self.line(key).graph)
 
     def refuse_other_graph(self, key: ThreadKey, graph: str) -> None:
@@ -156,7 +154,6 @@ class Service:
         return app
 
     def app_for(self, key: ThreadKey, graph: str | None) -> App[Any]:
-        """The app for a new run: the named one, the thread's, or the only one."""
         if graph is not None:
             return self.named(graph)
         if len(self.apps) == 1:
@@ -167,7 +164,6 @@ class Service:
         return self.named(info.graph)
 
     def chain(self, key: ThreadKey, at: str | int | None) -> Chain:
-        """A checkpoint's chain, by seq or id; it must exist."""
         return self._existing(key, at, self.store.read_state)
 
     def shown(self, key: ThreadKey, at: str | int | None) -> Shown:

@@ -2,9 +2,9 @@
 
 Rules:
 
-- Without tokens, only this machine can connect, and only those who have the start URL.
-- There are fewer connections than this process may have open files, so accepting one never
-  fails, and the store can open its files. One caller has half of them at most.
+- Without tokens, only this machine can connect, and only callers with the start URL.
+- There are fewer connections than this process may have open files, so accepting one never fails,
+  and the store can open its files. One caller has at most half of them.
 - On SIGTERM streams end, waiting requests are answered, and the worker drains. A second signal ends
   the process at once.
 """
@@ -52,8 +52,6 @@ _KEPT_ALIVE: Final = 15
 
 
 class ListeningSocket(msgspec.Struct, frozen=True):
-    """A listening socket, and its address for a URL."""
-
     socket: Any
     address: str
 
@@ -62,7 +60,7 @@ def listen(host: str, port: int) -> ListeningSocket:
     """Open a socket.
 
     Raises:
-        InvalidRequest: the address is not of this machine, or is taken.
+        InvalidRequest: the address is another machine's, or is taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -1,5 +1,3 @@
-"""Session cookies."""
-
 from __future__ import annotations
 
 from typing import Final, TypeVar
@@ -48,7 +46,7 @@ def login_cookie_name(request: Request) -> str:
 
 
 def set_login(response: R, request: Request, cookie: str, is_secure: bool) -> R:
-    """The cookie of a login that has begun: the issuer's pages lead back with it, so it is lax."""
+    """Set a login's cookie: the issuer's pages lead back with it, so it is lax."""
     response.set_cookie(
         login_cookie_name(request),
         cookie,

@@ -1,5 +1,3 @@
-"""Endpoints for threads: list, show, compare, fork, update, cancel, delete."""
-
 from __future__ import annotations
 
 from functools import partial
@@ -48,16 +46,18 @@ from milecastle.views.documents import (
 )
 from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import asking_page, history_document, thread_page
+from milecastle.views.replicas import source_of
 from milecastle.views.showing import change_line, changes_between, readable_document
 from milecastle.views.values import fitted
 
 
 @Endpoint("GET", "/v1/threads", "read", query=ThreadsQuery, answers={200: LsDocument})
-def list_threads(request: ApiRequest) -> LsDocument:
+def list_threads(request: ApiRequest) -> Reply:
     """List threads, by name."""
     query: ThreadsQuery = request.query
+    store, behind = source_of(request.service.store)
     lines, next = thread_page(
-        request.service.store,
+        store,
         request.tenant,
         status=query.status,
         graph=query.graph,
@@ -67,7 +67,8 @@ def list_threads(request: ApiRequest) -> LsDocument:
         limit=query.limit,
         most=limits.LOOKED_AT,
     )
-    return LsDocument(tenant=request.tenant, threads=lines, next=next)
+    document = LsDocument(tenant=request.tenant, threads=lines, next=next)
+    return Reply(document, behind=behind)
 
 
 @Endpoint("GET", THREAD, "read", query=ThreadQuery, answers={200: ShowDocument}, problems=(404,))
@@ -92,7 +93,7 @@ def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> Show
     problems=(404, 409, 500),
 )
 async def whole_state(request: ApiRequest) -> Response:
-    """Download the state of a thread, or one channel of it, however large."""
+    """Download a thread's state, or one channel, however large."""
     make = partial(_whole, request.service, request.key, request.query)
     return await json_answer(request.service, make)
 
@@ -115,11 +116,13 @@ def _whole(service: Service, key: ThreadKey, query: WholeStateQuery) -> Any:
     answers={200: HistoryDocument},
     problems=(404,),
 )
-def history(request: ApiRequest) -> HistoryDocument:
-    """List the checkpoints of a thread, newest first."""
+def history(request: ApiRequest) -> Reply:
+    """List a thread's checkpoints, newest first."""
     service, key, query = request.service, request.key, request.query
     service.line(key)
-    return history_document(service.store, key, limit=query.limit, before=query.before)
+    store, behind = source_of(service.store, key)
+    document = history_document(store, key, limit=query.limit, before=query.before)
+    return Reply(document, behind=behind)
 
 
 @Endpoint(
@@ -157,7 +160,6 @@ def inbox_document(service: Service, tenant: str, query: InboxQuery) -> InboxDoc
 
 
 def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
-    """A thread's open questions; none if they cannot be read here."""
     asked_at = None
     try:
         chain = service.chain(info.key, None)
@@ -205,7 +207,7 @@ def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> Written
     problems=(404, 409, 422, 500),
 )
 def update(request: ApiRequest) -> WrittenDocument:
-    """Change the state of a thread by adding a checkpoint."""
+    """Change a thread's state by adding a checkpoint."""
     return update_thread(request.service, request.key, request.body)
 
 
@@ -233,7 +235,7 @@ def _written(known: CheckpointMetadata) -> WrittenDocument:
     problems=(404, 409),
 )
 def tag(request: ApiRequest) -> TagDocument:
-    """Add and remove tags of a thread."""
+    """Add and remove a thread's tags."""
     return tag_thread(request.service, request.key, request.body)
 
 
@@ -252,14 +254,13 @@ def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocume
     problems=(404, 409, 500),
 )
 async def cancel(request: ApiRequest) -> Reply:
-    """Close the unfinished run of a thread."""
+    """Close a thread's unfinished run."""
     return Reply(await cancel_thread(request.service, request.key, request.query.run_id))
 
 
 async def cancel_thread(
     service: Service, key: ThreadKey, run_id: str | None = None
 ) -> CancelDocument:
-    """Close a thread's unfinished run; with ``run_id``, only that one."""
     cancelled = await service.off_loop(lambda: service.app_of(key).cancel(key, run_id=run_id))
     return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
@@ -276,8 +277,6 @@ async def delete(request: ApiRequest) -> Reply:
 async def delete_thread(
     service: Service, key: ThreadKey, *, take_over: bool = False
 ) -> DeleteDocument:
-    """Delete a thread, which must exist, with any graph."""
-
     def remove() -> bool:
         keyring = service.keyring_of(service.line(key))
         return remove_thread(service.store, key, keyring, take_over=take_over)

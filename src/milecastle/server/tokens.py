@@ -27,8 +27,6 @@ _SHORTEST: Final = 32
 
 @prepared
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[token]]`` in a token file."""
-
     token: str
     tenant: str
     scopes: tuple[TokenScope, ...]
@@ -52,7 +50,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
     """A file's tokens.
 
     Raises:
-        InvalidRequest: it cannot be read, others may read it, or it is not a file of tokens. No
+        InvalidRequest: it cannot be read, others may read it, or it is not a token file. No
             token is in the message.
     """
     place = Path(path)
@@ -83,7 +81,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
 
 
 def refuse_readable(file: os.stat_result, what: str, place: Path) -> None:
-    """Refuse a file of secrets that other users may read or write.
+    """Refuse a file with secrets that other users may read or write.
 
     The group may read a file that is another user's: that is how Kubernetes lets a process that is
     not root read a secret.
@@ -112,10 +110,10 @@ def refuse_weak(token: str, what: str) -> None:
 
 
 class TokenFile:
-    """A file of tokens, which is read again when it has changed.
+    """A token file, which is read again when it has changed.
 
-    One that cannot be read any more changes nothing: the tokens read before stay known,
-    and the log says so.
+    If it can no longer be read, nothing changes: the tokens read before stay known, and the log
+    says so.
 
     Raises:
         InvalidRequest: it cannot be read now; see ``read_tokens``.

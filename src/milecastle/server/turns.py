@@ -2,11 +2,11 @@
 
 Rules:
 
-- Everything waiting for a store, or grows with its data, runs on the server's own threads.
-  One caller has at most half of them at a time; its other requests wait for these.
+- Work that waits for a store, or grows with its data, runs on the server's own threads. One caller
+  has at most half of them at a time; its other requests wait for these.
 - A thread stays occupied until its call has ended, also if the request was given up before.
-- One caller has only so many requests and streams open; further ones are refused.
-- A caller is a token, or an identity from a proxy. Requests without one are a caller too.
+- One caller has a limited number of open requests and streams; further ones are refused.
+- A caller is a token, or a proxy's identity. Requests without one count as one caller.
 """
 
 from __future__ import annotations

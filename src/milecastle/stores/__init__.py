@@ -14,8 +14,10 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.memory import MemoryWrite, StoredItem
 from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
+from milecastle.ports.archive import Archive
 from milecastle.ports.buckets import Bucket, BucketLevel, Buckets, BucketTake, Turn, WaitingTurn
-from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, dated
+from milecastle.ports.cells import Cells
+from milecastle.ports.claims import ClaimStore, dated
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
 from milecastle.ports.mailbox import (
@@ -23,6 +25,7 @@ from milecastle.ports.mailbox import (
     Consumed,
     Debounce,
     Mailbox,
+    MailboxReader,
     Marks,
     NewRun,
     Sent,
@@ -42,8 +45,10 @@ from milecastle.ports.maintenance import (
 from milecastle.ports.memory import MemoryItems
 from milecastle.ports.notifying import Listening
 from milecastle.ports.pages import Page, page_of, place_after, place_text
+from milecastle.ports.reading import FleetReader, Replica, StoreReader
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened, Store
 from milecastle.ports.tags import Tags
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 
 if TYPE_CHECKING:
     from milecastle.stores.jsonl import JsonlStore
@@ -60,12 +65,14 @@ __all__ = [
     "INPUTS",
     "ROLLUP",
     "SNAPSHOT",
+    "Archive",
     "Batch",
     "Bucket",
     "BucketLevel",
     "BucketTake",
     "Buckets",
     "Capabilities",
+    "Cells",
     "Chain",
     "Check",
     "ClaimStore",
@@ -75,12 +82,14 @@ __all__ = [
     "Failure",
     "Feed",
     "Finding",
+    "FleetReader",
     "Inspected",
     "JsonlStore",
     "LaneDepth",
     "Limit",
     "Listening",
     "Mailbox",
+    "MailboxReader",
     "Maintenance",
     "Marks",
     "MemoryItems",
@@ -94,11 +103,13 @@ __all__ = [
     "Pending",
     "PostgresStore",
     "Repaired",
+    "Replica",
     "RunRecord",
     "Sent",
     "ShardedStore",
     "SqliteStore",
     "Store",
+    "StoreReader",
     "StoredItem",
     "StoredMessage",
     "SweepReport",
@@ -123,7 +134,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import one of our own stores: PostgreSQL needs packages that may not be installed."""
+        """Import our own stores on first use: PostgreSQL needs packages that may be missing."""
         if name == "MemoryStore":
             from milecastle.stores.memory import MemoryStore
 

@@ -1,7 +1,7 @@
 """Opening stores by name or URL, through a registry users can extend.
 
-Our own stores are opened by the module ``opening`` of their package, which is imported when its
-scheme is used. An unregistered scheme is looked up in the entry points of installed packages, group
+Our own stores are opened by their package's module ``opening``, which is imported when its
+scheme is used. An unregistered scheme is looked up in installed packages' entry points, group
 ``milecastle.stores``. Nothing else is ever imported for a URL.
 
 Errors never repeat a URL, because a password may be anywhere in it.
@@ -28,9 +28,7 @@ StoreFactory = Callable[[str], Store]
 class _Opening(Protocol):
     def open_url(self, url: str, /) -> Store: ...
 
-    def unopened(self, url: str, /) -> Unopened | None:
-        """Information about an unopened store; ``None`` if it may be."""
-        ...
+    def unopened(self, url: str, /) -> Unopened | None: ...
 
 
 def _memory() -> _Opening:
@@ -108,6 +106,10 @@ def with_objects(store: Store, objects: str | ObjectStorage | None) -> Store:
     """The store with large values in object storage; unchanged without one."""
     if objects is None:
         return store
+    if store.replica is not None:
+        raise InvalidRequest(
+            "replica= in the store's URL and object storage cannot be combined yet: leave one out"
+        )
     with _needing_packages("object storage", "objects"):
         from milecastle.stores.offloading import ObjectStorage, SharedObjects, offload
     if isinstance(objects, str):
@@ -133,7 +135,6 @@ def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> 
 
 
 def find_unopened(url: str) -> Unopened | None:
-    """Information about an unopened store; ``None`` if it may be opened."""
     own = _own_opening(url)
     if own is not None:
         return own.unopened(url)
@@ -142,7 +143,6 @@ def find_unopened(url: str) -> Unopened | None:
 
 
 def find_shards(url: str) -> Shards:
-    """A map's shards; ``InvalidRequest`` if the URL is not one's."""
     if _scheme_of(url) != "shards":
         raise InvalidRequest("only a map of databases has shards: give its file, shards.toml")
     with _needing_packages("PostgreSQL", "postgres"):
@@ -174,7 +174,7 @@ def _factory_of(url: str) -> StoreFactory:
 
 
 def require_store(given: object) -> None:
-    """Refuse what is not a store: a path, a class, another library's checkpointer."""
+    """Refuse anything but a store: a path, a class, another library's checkpointer."""
     if isinstance(given, PathLike):
         _refuse_path(str(fspath(cast("PathLike[str]", given))))
         raise InvalidRequest("store= takes a URL, not a path: file:///absolute/dir for a folder")
@@ -188,7 +188,7 @@ def require_store(given: object) -> None:
 
 
 def _refuse_path(given: str) -> None:
-    """A path of a database file: it is repeated in the message, because it contains no password."""
+    """A database file's path is repeated in the message: it contains no password."""
     import re
 
     if re.fullmatch(r"[\w./ -]+\.(db|sqlite3?)", given):

@@ -8,6 +8,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.buckets import Buckets
+from milecastle.ports.cells import Cells
 from milecastle.ports.feed import Feed
 from milecastle.ports.mailbox import Mailbox
 from milecastle.ports.memory import MemoryItems
@@ -45,6 +46,10 @@ class ForwardingStore(Capabilities):
     @property
     def buckets(self) -> Buckets | None:
         return self._store.buckets
+
+    @property
+    def cells(self) -> Cells | None:
+        return self._store.cells
 
     @property
     def feed(self) -> Feed | None:
@@ -147,8 +152,24 @@ class ForwardingStore(Capabilities):
     ) -> bool:
         return self._store.delete(key, head=head, head_id=head_id)
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        return self._store.prune(key, head=head, cut=cut, rewritten=rewritten)
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
+        return self._store.prune(
+            key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+        )
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        self._store.put_back(key, head=head, oldest=oldest, entries=entries)
 
     def close(self) -> None:
         self._store.close()

@@ -18,7 +18,6 @@ _ALIASES: Final = {"NewType": "__supertype__", "TypeAliasType": "__value__", "In
 def classes_in(
     annotations: Iterable[object], inside: Callable[[type], Iterable[object]]
 ) -> list[type]:
-    """Classes in annotations, in order found; ``inside``: those in a class."""
     found: dict[type, None] = {}
     seen: set[int] = set()
     waiting = list(annotations)

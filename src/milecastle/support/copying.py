@@ -1,5 +1,3 @@
-"""Copy a struct into another type by field names."""
-
 from __future__ import annotations
 
 from functools import lru_cache

@@ -67,7 +67,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def watch_forks(thing: ForkAware) -> None:
-    """Call ``thing`` before and after each fork, while something else refers to it."""
     _forks.watched.add(thing)
 
 

@@ -28,6 +28,12 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "abatch": "await asyncio.gather(*(app.ainvoke(input, thread=...) for input in inputs))",
         "astream_events": "app.astream(..., mode='events')",
         "checkpointer": "app.store",
+        "fit": "app.compatibility(thread)",
+        "afit": "await app.acompatibility(thread)",
+        "prepare": "app.create_key(thread)",
+        "aprepare": "await app.acreate_key(thread)",
+        "ring": "app.notify_workers()",
+        "aring": "await app.anotify_workers()",
         "run": "app.invoke(input, thread=...)",
         "arun": "await app.ainvoke(input, thread=...)",
     },
@@ -189,7 +195,6 @@ def explains_keywords(call: F) -> F:
 
 
 def refuse_thread(given: object) -> NoReturn:
-    """Refuse a value that is not a thread, such as a configurable dict."""
     if isinstance(given, dict):
         raise InvalidRequest(
             f"pass the thread by name: write {_THREAD} instead of "

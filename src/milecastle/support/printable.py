@@ -84,7 +84,6 @@ def _quoted(name: object) -> str:
 
 
 def is_unsafe(char: str) -> bool:
-    """True if a terminal or a line reader may interpret a character."""
     from unicodedata import category
 
     return category(char) in _UNSAFE

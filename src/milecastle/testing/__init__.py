@@ -60,7 +60,6 @@ _CONTRACTS = (
 
 
 def __getattr__(name: str) -> Any:
-    """Import a contract on first use: only these need pytest."""
     if name not in _CONTRACTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import sys

@@ -1,5 +1,3 @@
-"""A clock that moves only when advanced, with predictable ids."""
-
 from __future__ import annotations
 
 _START = 1_700_000_000_000_000

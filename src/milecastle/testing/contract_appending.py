@@ -1,4 +1,4 @@
-"""The clauses on appending: the fence, all or nothing, and many writers of one log."""
+"""Clauses on appending: the fence, all or nothing, and many writers to one log."""
 
 from __future__ import annotations
 

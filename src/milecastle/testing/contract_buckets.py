@@ -40,7 +40,6 @@ def buckets_of(store: Store) -> Buckets:
 
 
 def fill(store: Store, name: str = "gpt", tenant: str = "", **limits: float) -> Buckets:
-    """Set a bucket; 10 a second and 5 at once if not said otherwise."""
     given = {"rate": 10, "period": 1.0, "burst": 5, **limits}
     rate, burst = int(given["rate"]), int(given["burst"])
     buckets = buckets_of(store)
@@ -59,7 +58,7 @@ def waits(turns: Sequence[Turn]) -> list[bool]:
 
 
 def most_within(grants: Sequence[tuple[int, int]], span: int) -> int:
-    """The most that was granted within any time of this length."""
+    """The most granted within any interval of this length."""
     ordered = sorted(grants)
     return max(
         sum(amount for at, amount in ordered if begin <= at <= begin + span) for begin, _ in ordered

@@ -1,5 +1,3 @@
-"""The clauses on claiming: which threads are due, and who gets them."""
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor

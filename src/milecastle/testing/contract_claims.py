@@ -1,5 +1,3 @@
-"""Shared by the clauses on claims: threads in lanes, and workers."""
-
 from __future__ import annotations
 
 import time
@@ -11,8 +9,9 @@ import msgspec.structs
 import pytest
 
 from milecastle.model.run import Owner, ThreadInfo
-from milecastle.ports.claims import ClaimStore, WorkerInfo
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
+from milecastle.ports.workers import WorkerInfo
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import Writer, a_key
 
@@ -33,7 +32,7 @@ class ClaimHooks(ContractHooks):
 
     @pytest.fixture
     def store(self) -> Iterator[ClaimStore]:
-        """The store of one test; it is closed afterwards."""
+        """One test's store; it is closed afterwards."""
         store = self.open_store()
         try:
             yield store

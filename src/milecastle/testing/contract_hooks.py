@@ -32,7 +32,7 @@ class ContractHooks(ABC):
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:
-        """The store of one test; it is closed afterwards."""
+        """One test's store; it is closed afterwards."""
         store = self.open_store()
         require_capabilities(store)
         try:

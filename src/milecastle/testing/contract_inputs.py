@@ -1,5 +1,3 @@
-"""The clauses on inputs waiting until their thread is free: rule 8 of mailboxes."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -271,5 +269,4 @@ def enqueued(store: Store, writer: Writer, number: int) -> RunRecord:
 
 
 def inputs_of(store: Store, key: ThreadKey) -> list[str]:
-    """The runs of the waiting inputs."""
     return [one.mark for one in waiting_inputs(store, key)]

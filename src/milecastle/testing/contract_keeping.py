@@ -1,5 +1,3 @@
-"""The clauses on storing: durable when committed, and nothing changed."""
-
 from __future__ import annotations
 
 from typing import Any, get_args

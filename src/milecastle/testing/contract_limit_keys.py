@@ -1,5 +1,3 @@
-"""The clauses on limits by key."""
-
 from __future__ import annotations
 
 from collections import Counter

@@ -1,5 +1,3 @@
-"""The clauses on limits for claims."""
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ _PERIOD = 0.25
 
 
 class LimitClauses(ClaimHooks):
-    """Rule 9: concurrency, rates and pauses, of graphs and tenants."""
+    """Rule 9: concurrency, rates and pauses, for graphs and tenants."""
 
     def test_limits_are_listed_as_they_were_set(self, store: ClaimStore) -> None:
         # Rule 9: by graph and tenant; set again they are replaced, and empty they are gone.

@@ -1,5 +1,3 @@
-"""The clauses on lists: history, runs, failures, threads, manifests; by recency and wake time."""
-
 from __future__ import annotations
 
 import time
@@ -354,7 +352,7 @@ _TICK = 0.02
 
 
 class RecencyClauses(ContractHooks):
-    """Rule 9, for lists of a tenant.
+    """Rule 9, for a tenant's lists.
 
     ``lists_by_commit``: whether the store knows in which order its threads were committed. If not,
     as with files, times are as the clauses expect them to be, and it lists by those.

@@ -46,7 +46,6 @@ def unread(store: Store, key: ThreadKey, **how: Any) -> list[int]:
 
 
 def send(store: Store, writer: Writer, mark: str, topic: str = "go") -> int:
-    """Send a message that is not there yet; its number."""
     sent = mailbox_of(store).send(writer.key, topic, mark, mark.encode())
     assert not sent.reused
     return sent.number
@@ -57,13 +56,11 @@ def running(store: Store, thread: str, number: int = 1, **changes: Any) -> Write
 
 
 def suspended(writer: Writer, **changes: Any) -> ThreadInfo:
-    """The index row of a thread that waits for the topic ``go``, unless changed."""
     changes = {"status": "sleeping", "due_at": None, "waiting_topics": _GO, **changes}
     return a_line(writer, **changes)
 
 
 def waiting(store: Store, thread: str, number: int = 1, **changes: Any) -> Writer:
-    """A thread that waits for the topic ``go``, unless changed."""
     writer = running(store, thread, number)
     writer.append(store, thread=suspended(writer, **changes))
     return writer
@@ -446,6 +443,16 @@ class MailboxContract(ClaimHooks):
         writer.append(store, consumes=(4,))
         assert unread(store, writer.key) == [5, 6, 7]
 
+    def test_archiving_keeps_marks(self, store: ClaimStore) -> None:
+        # Rule 6: an archived entry still has the message that it consumed.
+        writer = running(store, "a")
+        send(store, writer, "m1")
+        writer.append(store, SNAPSHOT, consumes=(1,))
+        writer.write(store, (SNAPSHOT, SNAPSHOT))
+        head = writer.head
+        store.prune(writer.key, head=head, cut=head, rewritten=(), archived=True)
+        assert mailbox_of(store).send(writer.key, "go", "m1", b"x").reused
+
     def test_a_full_mailbox_refuses_messages(self, store: ClaimStore) -> None:
         # Rule 7: until one was consumed or discarded; a mark that it has is found.
         writer = running(store, "a")
@@ -519,7 +526,6 @@ _Call = Callable[[Store, Writer], object]
 
 
 def _at_once(first: _Call, second: _Call, store: Store, writer: Writer) -> tuple[bool, bool]:
-    """Call two functions on two OS threads; whether each was accepted."""
     begin = Barrier(2, timeout=60)
 
     def run(call: _Call) -> bool:

@@ -70,7 +70,6 @@ def keys(found: Sequence[StoredItem]) -> list[str]:
 
 
 def version(store: Store, key: str = "tea", tenant: str = TENANT) -> int:
-    """The version of an item; 0 if there is none."""
     found = items_of(store).get(tenant, PATH, key)
     return found.version if found else 0
 
@@ -95,7 +94,7 @@ class MemoryContract(ContractHooks):
 
     @abstractmethod
     def dump(self, store: Store) -> bytes:
-        """All bytes of a store's tables of memory, in any form."""
+        """All bytes in a store's tables for memory, in any form."""
 
     def wait(self, seconds: float) -> None:
         """Let the store's clock move on."""
@@ -480,7 +479,6 @@ def memory_clauses() -> list[str]:
 
 
 def _at_once(calls: Sequence[Callable[[], object]]) -> int:
-    """Make calls on as many OS threads; how many were not refused."""
     begin = Barrier(len(calls), timeout=60)
 
     def run(call: Callable[[], object]) -> bool:

@@ -1,5 +1,3 @@
-"""The clauses on reading: chains, the results coming with the head, and following a log."""
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor

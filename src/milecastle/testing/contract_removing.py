@@ -1,5 +1,3 @@
-"""The clauses on removing: delete, prune, close."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,13 +6,21 @@ import msgspec.structs
 import pytest
 
 from milecastle.errors import Conflict, InvalidRequest, Unavailable
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, an_entry, make_id
 
 WAVES: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP) * 3 + (DELTA, SNAPSHOT, DELTA, ROLLUP, DELTA)
+
+
+def _strangers(entry: Entry) -> list[Entry]:
+    """The entry with another id, and with another payload."""
+    return [
+        msgspec.structs.replace(entry, id=make_id(987_654)),
+        msgspec.structs.replace(entry, payload=entry.payload + b"!"),
+    ]
 
 
 class RemovingClauses(ContractHooks):
@@ -210,6 +216,56 @@ class RemovingClauses(ContractHooks):
             store.prune(a_key("nowhere"), head=3, cut=1, rewritten=())
         assert everything_of(store, writer.key) == before
 
+    def test_archiving_compares_the_oldest_entry(self, store: Store) -> None:
+        # Rule 11: what was pruned, archived or begun again meanwhile is left as it is.
+        writer = self._waves(store)
+        before = everything_of(store, writer.key)
+        first, second = store.entries(writer.key, limit=2)
+        rewritten = writer.rewrite(4)
+        for other in (second, *_strangers(first)):
+            with pytest.raises(Conflict):
+                store.prune(writer.key, head=writer.head, cut=4, rewritten=rewritten, oldest=other)
+        assert everything_of(store, writer.key) == before
+        assert (
+            store.prune(writer.key, head=writer.head, cut=4, rewritten=rewritten, oldest=first) == 3
+        )
+
+    def test_archived_entries_are_put_back(self, store: Store) -> None:
+        # Rule 11: each as it was; the last of them replaces the payload of the oldest.
+        for number in (1, 2):
+            writer = self._waves(store, f"restored {number}", number)
+            before = store.entries(writer.key)
+            replaced = msgspec.structs.replace(writer.rewrite(4)[0], payload=b"elsewhere")
+            rewritten = [replaced, *writer.rewrite(4)[1:]]
+            head = writer.head
+            store.prune(writer.key, head=head, cut=4, rewritten=rewritten, archived=True)
+            (oldest,) = store.entries(writer.key, limit=1)
+            whole = writer.rewrite(4)[0]
+            store.put_back(writer.key, head=head, oldest=oldest, entries=[*before[:3], whole])
+            after = {entry.seq: entry for entry in store.entries(writer.key)}
+            assert [after.get(entry.seq) for entry in before[:3]] == list(before[:3])
+            assert after[4] == whole
+            assert list(after) == [entry.seq for entry in before]
+            writer.entries.update({entry.seq: entry for entry in rewritten} | {4: whole})
+            check_reads(store, writer)
+            writer.write(store, (DELTA, ROLLUP, SNAPSHOT))
+            check_reads(store, writer)
+
+    def test_entries_are_put_back_in_their_place_only(self, store: Store) -> None:
+        # Rule 11: below the oldest entry that was read, at the head that was read.
+        writer = self._waves(store)
+        before = store.entries(writer.key)
+        rewritten = writer.rewrite(4)
+        store.prune(writer.key, head=writer.head, cut=4, rewritten=rewritten, archived=True)
+        left = everything_of(store, writer.key)
+        (oldest,) = store.entries(writer.key, limit=1)
+        entries = [*before[:3], rewritten[0]]
+        places = [(writer.head, stranger) for stranger in (before[0], *_strangers(oldest))]
+        for head, other in ((writer.head - 1, oldest), *places):
+            with pytest.raises(Conflict):
+                store.put_back(writer.key, head=head, oldest=other, entries=entries)
+        assert everything_of(store, writer.key) == left
+
     def test_pruning_above_what_a_writer_may_roll_up_is_refused(self, store: Store) -> None:
         # Rule 11: nothing above the head's ``roll_seq`` is cut or rewritten, least the head.
         writer = Writer().begin(store).write(store, (DELTA, ROLLUP, DELTA, DELTA))
@@ -297,6 +353,9 @@ class RemovingClauses(ContractHooks):
             "manifest": lambda: store.manifest(key, "a" * 32),
             "delete": lambda: store.delete(key),
             "prune": lambda: store.prune(key, head=writer.head, cut=1, rewritten=()),
+            "put_back": lambda: store.put_back(
+                key, head=writer.head, oldest=an_entry(1), entries=(an_entry(1),)
+            ),
         }
 
     def _full_thread(self, store: Store) -> Writer:

@@ -1,4 +1,4 @@
-"""The clauses on tags, for stores listing threads by tag; others skip them."""
+"""Clauses on tags, for stores listing threads by tag; others skip them."""
 
 from __future__ import annotations
 

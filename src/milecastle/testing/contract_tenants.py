@@ -1,4 +1,4 @@
-"""The clauses on tenants and ids: nobody meets anybody."""
+"""Clauses on tenants and ids: tenants never see each other's threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
-from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_result
+from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_result, an_entry
 
 
 def calls_with(store: Store, key: Any, writer: Writer) -> dict[str, Callable[[], object]]:
-    """Every call of a store naming a thread, with this for a key."""
     run_id, batch = writer.run.run_id, msgspec.structs.replace(writer.batch(), key=key)
     calls: dict[str, Callable[[], object]] = {
         "commit": lambda: store.commit(batch),
@@ -37,6 +36,9 @@ def calls_with(store: Store, key: Any, writer: Writer) -> dict[str, Callable[[],
         "manifest": lambda: store.manifest(key, writer.run.fingerprint),
         "delete": lambda: store.delete(key),
         "prune": lambda: store.prune(key, head=writer.head, cut=1, rewritten=()),
+        "put_back": lambda: store.put_back(
+            key, head=writer.head, oldest=an_entry(1), entries=(an_entry(1),)
+        ),
     }
     commit_many = store.commit_many
     if commit_many is not None:
@@ -166,7 +168,6 @@ class TenantClauses(ContractHooks):
                     check_reads(again, other)
 
     def _two_tenants(self, store: Store) -> tuple[Writer, Writer]:
-        """The same thread for two tenants; theirs has everything a thread can have."""
         ours = Writer(a_key("shared", "ours"), 1).begin(store, 2)
         theirs = Writer(a_key("shared", "theirs"), 2).begin(store, 3)
         failed = msgspec.structs.replace(theirs.run, status="failed")

@@ -1,5 +1,3 @@
-"""The clauses on workers: which are alive, their threads, and their remaining work."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,8 +7,9 @@ import msgspec.structs
 import pytest
 
 from milecastle.errors import Conflict, Unavailable
-from milecastle.ports.claims import ClaimStore, LaneDepth, was_lost
+from milecastle.ports.claims import ClaimStore, was_lost
 from milecastle.ports.limits import Limit
+from milecastle.ports.workers import LaneDepth
 from milecastle.testing.contract_claims import (
     FAR,
     LANE,
@@ -116,8 +115,10 @@ class WorkerClauses(ClaimHooks):
         self.wait(_MOMENT)
         first, second = store.workers()
         assert _MOMENT / 2 < second.silent < 60
-        assert msgspec.structs.replace(first, silent=0.0) == plain
-        expected = msgspec.structs.replace(hard, draining=True, running=1)
+        databases = tuple(store.cells.names) if store.cells else ()
+        expected = msgspec.structs.replace(plain, databases=databases)
+        assert msgspec.structs.replace(first, silent=0.0) == expected
+        expected = msgspec.structs.replace(hard, draining=True, running=1, databases=databases)
         assert msgspec.structs.replace(second, silent=0.0) == expected
         store.beat(hard)
         assert not store.workers()[1].draining

@@ -1,5 +1,3 @@
-"""``crash_everywhere``: shows no crash changes a graph's outcome."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -37,21 +35,21 @@ def crash_everywhere(
     with a crash after it. Each time it is continued as a careful user would: ``invoke`` with the
     same input if the run was cut short, ``resume`` if the thread waits at an interrupt, with
     ``answer``'s result for each open question, or at its deadline if that is ``UNANSWERED``. A
-    thread sleeping is woken when its time has come, which is virtual. If it waits for messages that
-    have not come, ``send`` is called with their topics, and returns pairs of a topic and a value:
+    sleeping thread is woken when its time has come, which is virtual. If it waits for messages that
+    have not come, ``send`` is called with their topics, and returns pairs with a topic and a value:
     each is sent twice, with one key. Unread messages at the end are compared, too. After the end
     ``invoke`` with the same input must return the same and run nothing. A node's ``ctx.once``
     record is an effect like any other.
 
     Nodes run for real, many times over. The app's store is used (a memory store if it has none),
     with a separate thread for each course, named after ``thread`` and deleted if all was well.
-    ``compare`` says whether two final states count as equal, for graphs that keep times or random
+    ``compare`` says whether two final states count as equal, for graphs that store times or random
     numbers, or read long-term memory, which outlives the courses; by default they must be exactly
     equal. ``seed`` decides the order of parallel tasks.
 
     Raises:
         CrashMismatch: some crash changes the outcome; its ``report`` says which, and how.
-        MilecastleError: the undisturbed run does not come to an end.
+        MilecastleError: the undisturbed run does not end.
     """
     courses = Courses(
         app,

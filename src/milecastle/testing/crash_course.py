@@ -87,18 +87,15 @@ class CourseRecord:
             self._given = values, encode_or_none(self._codec, values)
 
     def ended(self, task: RunTask) -> None:
-        """A task ended; its input should be unchanged."""
         values, before = self._given
         if self._watching and encode_or_none(self._codec, values) != before:
             self.changed.add(task.node)
 
     def told(self, task: RunTask) -> None:
-        """The engine is about to learn one task ended well."""
         if task.run.thread is not None:
             self._told.append((task.id, _row(task, task.run.thread)))
 
     def waiting(self) -> None:
-        """The engine waits: results reported to it must be durable."""
         told, self._told = self._told, []
         self.unsaved.update(task for task, row in told if not self._is_durable(row))
 
@@ -180,8 +177,6 @@ class Course(msgspec.Struct, kw_only=True):
 
 
 class Courses(Generic[S]):
-    """Runs one app's courses with one input, each in its own thread."""
-
     def __init__(
         self,
         app: App[S],

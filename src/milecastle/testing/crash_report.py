@@ -11,11 +11,11 @@ _PATHS_SHOWN = 5
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that did not come out as the undisturbed one.
+    """A run that did not end as the undisturbed one.
 
     ``point`` is where it crashed (``None``: nowhere, the undisturbed run contradicts itself),
-    ``kind`` the effect there, ``thread`` the thread left in the store to be looked at.
-    ``paths`` are the places of the state that differ, ``problems`` other mistakes.
+    ``kind`` the effect there, ``thread`` the thread left in the store to be looked at. ``paths``
+    are the places in the state that differ, ``problems`` other mistakes.
     """
 
     point: CrashPoint | None
@@ -41,7 +41,7 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of ``crash_everywhere``.
 
     ``effects`` is how many the undisturbed run has, ``crashes`` how many were tried, ``repeated``
-    in how many of these a node ran more often than it does undisturbed.
+    in how many crashes a node ran more often than it does undisturbed.
     """
 
     effects: int

@@ -120,7 +120,6 @@ def a_failure(run_id: str, **changes: Any) -> Failure:
 
 
 def a_result(seq: int, task: str = "task", payload: bytes = b"result") -> TaskResult:
-    """A result of a task that finished at head ``seq``."""
     return TaskResult(seq=seq, task=task, payload=payload)
 
 
@@ -204,9 +203,9 @@ class Writer:
         return msgspec.structs.replace(entry, **changes)
 
     def batch(self, *entries: Entry, **parts: Any) -> Batch:
-        """A batch of these entries, on top of the head this writer knows.
+        """A batch with these entries, on top of the head this writer knows.
 
-        With run records it sets the thread's line in the index: that of the last of them.
+        With run records it sets the thread's index row: the last record's.
         """
         if parts.get("runs"):
             parts.setdefault("thread", ThreadInfo.of(parts["runs"][-1]))

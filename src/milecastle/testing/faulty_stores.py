@@ -52,7 +52,6 @@ class FailingStore(WrappedStore):
         self._fault: Fault = fault
 
     def commit(self, batch: Batch) -> None:
-        """Pass the batch on, unless this is the one to fail at."""
         self.commits += 1
         if self.commits != self._at:
             self._store.commit(batch)
@@ -79,7 +78,6 @@ class TornStore(WrappedStore):
         self._waiting: Batch | None = None
 
     def commit(self, batch: Batch) -> None:
-        """Write the prompt parts now and promise the rest."""
         self._catch_up()
         self._store.commit(_only(batch, _PARTS - self._late))
         written = 0 if "entries" in self._late else len(batch.entries)
@@ -91,7 +89,6 @@ class TornStore(WrappedStore):
         return self._store.read(key, seq)
 
     def open(self, key: ThreadKey) -> Opened | None:
-        """The head's chain and record, as if all were durable."""
         self._catch_up()
         return self._store.open(key)
 

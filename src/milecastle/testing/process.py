@@ -1,13 +1,13 @@
-"""A simulated process: performs the effects of one call on the calling thread, and may die.
+"""A simulated process: performs one call's effects on the calling thread, and may die.
 
 Rules:
 
-- The gate is passed before and after each effect, and before and after each record a node
-  makes (kind ``Record``). If it raises ``Crashed`` the process is dead: nothing more of it is
-  written, whatever the code of a node that was running does with the exception it meets.
+- The gate is passed before and after each effect, and before and after each record a node makes
+  (kind ``Record``). If it raises ``Crashed`` the process is dead: nothing more is written, whatever
+  a running node's code does with the exception.
 - Time is virtual. A node takes time by ``clock.advance``; beyond its timeout it has timed out.
-- Which task runs first, which have ended and which of these are reported to the engine, whether
-  time passes instead, follow from the random numbers it is given.
+- Random numbers decide which task runs first, which have ended and which are reported to the
+  engine, and whether time passes instead.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class Crashed(Exception):
         return f"crashed {self.point.when} effect {self.point.effect} ({self.kind})"
 
 
-class _Dead(BaseException):
-    """Ends node code in a dead process."""
+class _Dead(BaseException): ...
 
 
 class Gate(Protocol):
@@ -152,7 +151,6 @@ class SimulatedProcess:
             _refuse_running_loop()
 
     def go(self) -> Generator[str, None, Ending]:
-        """Perform effects one by one, yielding their names; raises ``Crashed``."""
         outcome: Any = None
         error: BaseException | None = None
         effects = self._effects
@@ -181,7 +179,6 @@ class SimulatedProcess:
             self.leave()
 
     def leave(self) -> None:
-        """The process is gone. A waiting engine gets nothing more."""
         self._runner.close()
         self._calls.close()
         try:

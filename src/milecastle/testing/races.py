@@ -1,7 +1,7 @@
-"""Races: many writers want the same seq of one thread, over and over.
+"""Races: many writers want the same seq in one thread, over and over.
 
-In each race every writer commits an entry with the seq coming next. A store that keeps its
-word lets exactly one of them win, refuses the others with ``Conflict``, and loses nothing.
+In each race every writer commits an entry with the seq coming next. A correct store lets exactly
+one win, refuses the others with ``Conflict``, and loses nothing.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Rules:
 
-- One seed, one course: which task of a step runs first, how many are done when the engine asks,
-  how many of these are reported to it, and how much time has passed, all follow from the seed.
+- One seed, one course: the seed decides which task in a step runs first, how many are done when the
+  engine asks, how many are reported to it, and how much time has passed.
 - A crash happens before an effect is performed, or after it and before the engine learns of it; a
-  ``ctx.once`` record counts as an effect of the kind ``Record``. Then the run is abandoned, tasks
-  that are not handed back are lost, a ``Volatile`` store loses its memory, and the next call finds
-  the same as a new process.
-- Everything runs on the calling thread, async functions on a separate event loop. Several
-  calls that ``walk`` may be taken in turns, as processes running at once.
+  ``ctx.once`` record counts as an effect (kind ``Record``). Then the run is abandoned, tasks not
+  handed back are lost, a ``Volatile`` store loses its memory, and the next call finds the same as a
+  new process.
+- Everything runs on the calling thread, async functions on a separate event loop. Several calls
+  that ``walk`` may be taken in turns, as processes running at once.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _NARROW, _WIDE = 8.0, 12.0
 
 
 class AxisPiece(NamedTuple):
-    """A stretch of time, in microseconds, and its place in percent. ``is_band``: it is folded."""
+    """An interval in microseconds, and its place in percent. ``is_band``: it is folded."""
 
     start: int
     stop: int
@@ -30,12 +30,10 @@ class AxisPiece(NamedTuple):
 
 
 class TimeAxis(NamedTuple):
-    """Pieces in order, without gaps, from 0 to 100."""
-
     pieces: tuple[AxisPiece, ...]
 
     def x(self, time: int) -> float:
-        """A time's place, in percent; before the first piece 0, after the last 100."""
+        """A time's place in percent; before the first piece 0, after the last 100."""
         place = bisect_right(self.pieces, time, key=lambda piece: piece.start) - 1
         if place < 0:
             return 0.0
@@ -45,15 +43,14 @@ class TimeAxis(NamedTuple):
 
 
 def clock_axis(first: int, last: int) -> TimeAxis:
-    """Proportional time."""
     return TimeAxis((AxisPiece(first, last, 0.0, 100.0, False),))
 
 
 def folded_axis(busy: Iterable[TimeSpan], first: int, last: int) -> TimeAxis:
-    """Fold every stretch without work that is long: over 5 s, and over a tenth of all work.
+    """Fold long idle intervals: over 5 s, and over a tenth of all work.
 
-    At most six stretches are folded: of more, those with the least between them become one. Each
-    takes 8 to 12 % of the width, and the others share the rest by their lengths.
+    At most six are folded; of more, those with the least work between them are merged. Each takes 8
+    to 12 % of the width, and the others share the rest by their lengths.
     """
     worked = _joined(busy, first, last)
     least = max(_IDLE, sum(stop - start for start, stop in worked) // _OF_WORK)

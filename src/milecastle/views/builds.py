@@ -1,5 +1,3 @@
-"""A workspace's file runs as documents: runs, reuse, and plans."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -22,8 +20,6 @@ from milecastle.views.lines import moment, run_line, thread_line
 
 
 class FileThreads:
-    """One tenant's file runs in one workspace."""
-
     def __init__(self, workspace: Workspace, tenant: str) -> None:
         self._workspace = workspace.recorder()
         self._tenant = tenant
@@ -40,7 +36,6 @@ class FileThreads:
         ]
 
     def recent(self, before: str | None) -> Iterator[RunRecord]:
-        """Every thread's runs before a given one, newest first, read lazily."""
         found = self._workspace.runs([], newest=True, before=before)
         return (one for one in found if one.key.tenant == self._tenant)
 
@@ -60,9 +55,7 @@ class FileThreads:
         return self._workspace.failure(record.run_id)
 
     def find(self, thread: str, run_id: str = "") -> RunRecord | None:
-        """The newest run of a thread, or the one whose id starts with this prefix.
-
-        ``None`` if there is none.
+        """A thread's newest run, or the one whose id starts with this prefix, or ``None``.
 
         Raises:
             InvalidRequest: no run, or several, have an id with this prefix.
@@ -79,7 +72,6 @@ class FileThreads:
         return found[0]
 
     def show_document(self, record: RunRecord) -> FileShowDocument:
-        """One run with its completed nodes; reused ones name the run that made them."""
         nodes = sorted(self._nodes(record), key=lambda node: node.ended_at)
         return FileShowDocument(
             tenant=self._tenant,

@@ -1,4 +1,4 @@
-"""Where the messages of a conversation were written: from its newest entries, without any state."""
+"""The checkpoints that wrote a conversation's messages, found without decoding any state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checkpoints_of_messages(
     channel: str,
     last: int,
 ) -> Mapping[str, int]:
-    """The checkpoint that wrote each message, by the message's id.
+    """Map each message's id to the checkpoint that wrote it.
 
     The newest 200 entries up to ``last`` are read, at most 4 MB: a message written before them, or
     that cannot be decrypted here, is missing.

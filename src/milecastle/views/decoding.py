@@ -1,4 +1,4 @@
-"""States read without the graph's code.
+"""Decode states without the graph's code.
 
 Plain data needs none. An object of a user's class is read as its type's name and its fields. A
 channel that still cannot be read (NumPy arrays) is omitted and listed.
@@ -36,10 +36,10 @@ KEYS_NEEDED: Final = "on the command line: MILECASTLE_KEYS and MILECASTLE_KEY_ST
 
 
 class Decoded(NamedTuple):
-    """A state's values. ``undecoded`` names channels that need the code, and why.
+    """A state's values and open questions.
 
-    ``interrupts`` are its open questions. ``tasks`` are the nodes of the step running next, each
-    with the number of its tasks.
+    ``undecoded`` maps channels that need the code to the reasons. ``tasks`` are the next step's
+    nodes, each with its number of tasks.
     """
 
     values: dict[str, Any]
@@ -94,7 +94,7 @@ def _codec(
 def changed_channels(
     key: ThreadKey, chain: Chain, keyring: Callable[[], Keyring | None]
 ) -> tuple[str, ...]:
-    """The channels that a chain's last entry updates; none if it holds earlier updates, too."""
+    """The channels a chain's last entry updates; empty if it includes earlier updates."""
     if chain.entries[-1].kind != DELTA:
         return ()
     body = _codec(key, chain, None, keyring).unseal_last(chain.entries)
@@ -114,7 +114,7 @@ def item_input(
 ) -> Mapping[str, Any] | None:
     """The input a fan-out sent to an item, at the checkpoint before its step, or ``None``.
 
-    It is the update that the item sees applied to the state of that checkpoint.
+    The item sees it as an update to that checkpoint's state.
     """
     found = restore(chain, _codec(key, chain, graph, keyring), graph.schema if graph else None)
     sends: list[Any] = found.reserved.get(SENDS) or []

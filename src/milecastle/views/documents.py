@@ -1,8 +1,8 @@
-"""Output of ``--json``: one document per verb, alone on stdout.
+"""Documents printed with ``--json``: one for each verb, alone on stdout.
 
-Fields are only ever added. Times are ISO 8601 in UTC, ids are whole, values of the state are JSON
-as ``values.plain`` makes it. ``docs/reference/command-line.md`` lists every field; a test compares
-it with this module.
+Fields are only ever added. Times are ISO 8601 in UTC, ids are whole, state values are JSON as
+``values.plain`` makes it. ``docs/reference/command-line.md`` lists every field; a test compares it
+with this module.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import msgspec
 from milecastle.ports.maintenance import CheckVerdict, Finding
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all of them."""
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
 
 
 class ProblemLine(Document, frozen=True):
-    """A problem of a graph."""
+    """A problem in a graph."""
 
     code: str
     message: str
@@ -90,8 +89,8 @@ class QuestionLine(Document, frozen=True):
 class RunDocument(Document, frozen=True):
     """``run``, ``resume``, ``answer``: how the run stopped.
 
-    ``reused`` is true if nothing was run: the result is that of a run that had completed.
-    ``failure`` says why a run failed or was cancelled.
+    ``reused`` is true if nothing was run: the result is a completed run's. ``failure`` says why a
+    run failed or was cancelled.
     """
 
     tenant: str | None
@@ -125,8 +124,16 @@ class DeleteDocument(Document, frozen=True):
     deleted: bool
 
 
+class RestoreDocument(Document, frozen=True):
+    """``restore``: how many archived checkpoints were moved back."""
+
+    tenant: str
+    thread: str
+    restored: int
+
+
 class TagDocument(Document, frozen=True):
-    """``tag``: the tags that a thread has now."""
+    """``tag``: the thread's tags afterwards."""
 
     tenant: str
     thread: str
@@ -153,7 +160,7 @@ class PlanDocument(Document, frozen=True):
 
 
 class FileRunDocument(Document, frozen=True):
-    """``build`` of a file graph. ``executed`` says why each node ran."""
+    """``build`` for a file graph. ``executed`` says why each node ran."""
 
     tenant: str
     thread: str
@@ -166,12 +173,11 @@ class FileRunDocument(Document, frozen=True):
 
 
 class ThreadLine(Document, frozen=True):
-    """A thread, derived from the head of its log; ``run_id`` and the times are of the head's run.
+    """A thread, derived from its log's head; ``run_id`` and the times are the head's run's.
 
     ``wake_at`` is when it may resume, if it sleeps; ``questions`` is how many are open. ``status``
     is ``lost`` if it is recorded as running but not known to be running; ``reason`` says why.
-    ``kind`` is ``files`` for file runs: then all fields are those of the newest run. ``tags`` are
-    those of the thread.
+    ``kind`` is ``files`` for file runs: then all fields are the newest run's.
     """
 
     thread: str
@@ -188,7 +194,7 @@ class ThreadLine(Document, frozen=True):
 
 
 class LsDocument(Document, frozen=True):
-    """``ls``. ``next`` is the ``after`` of the next page, if there is one."""
+    """``ls``. ``next`` is the next page's ``after``, if there is one."""
 
     tenant: str
     threads: tuple[ThreadLine, ...]
@@ -196,7 +202,7 @@ class LsDocument(Document, frozen=True):
 
 
 class TaskFailureLine(Document, frozen=True):
-    """Why one of several tasks of a step failed."""
+    """Failure of one task in a step with several."""
 
     task: str
     node: str
@@ -206,7 +212,7 @@ class TaskFailureLine(Document, frozen=True):
 
 
 class FailureLine(Document, frozen=True):
-    """Why a run did not end well."""
+    """Why a run failed or was cancelled."""
 
     failure_class: str
     resumable: bool
@@ -221,7 +227,7 @@ class FailureLine(Document, frozen=True):
 
 
 class RunLine(Document, frozen=True):
-    """The record of a run."""
+    """A run record."""
 
     thread: str
     run_id: str
@@ -240,8 +246,8 @@ class RunLine(Document, frozen=True):
 class RunsDocument(Document, frozen=True):
     """``runs``. With ``--retry-all`` and the like it lists none, but how many it changed.
 
-    ``skipped`` are those that others changed meanwhile, or that refused. ``next`` is where the next
-    page begins, where runs are listed in pages.
+    ``skipped`` are those changed by others in between, or refused. ``next`` is where the next page
+    begins, if the runs are listed in pages.
     """
 
     tenant: str
@@ -286,7 +292,7 @@ class WhyDocument(Document, frozen=True):
 
 
 class HistoryDocument(Document, frozen=True):
-    """``history``, newest first. ``next`` is the ``before`` of the next page, if there is one."""
+    """``history``, newest first. ``next`` is the next page's ``before``, if there is one."""
 
     tenant: str
     thread: str
@@ -295,7 +301,7 @@ class HistoryDocument(Document, frozen=True):
 
 
 class TaskLine(Document, frozen=True):
-    """Tasks of a node in the next step, and how many have ended."""
+    """A node's tasks in the next step, and how many have ended."""
 
     node: str
     done: int
@@ -303,11 +309,11 @@ class TaskLine(Document, frozen=True):
 
 
 class ShowDocument(Document, frozen=True):
-    """``show``. ``undecoded`` says what of the state needs the graph's code, channel by channel.
+    """``show``. ``undecoded`` maps channels that need the graph's code to the reasons.
 
-    ``tasks`` has the nodes of a step with several tasks, if it is the one that runs next.
-    ``status`` is ``lost`` if it is recorded as running but not known to be running; ``reason`` says
-    why. ``tags`` are those that the thread has now.
+    ``tasks`` has the next step's nodes, if it has several tasks. ``status`` is ``lost`` if the
+    thread is recorded as running but not known to be running; ``reason`` says why. ``tags`` are the
+    thread's now.
     """
 
     tenant: str
@@ -324,7 +330,7 @@ class ShowDocument(Document, frozen=True):
 
 
 class NodeLine(Document, frozen=True):
-    """A completed node of a file run. ``outputs`` has the hash of each."""
+    """A completed node in a file run. ``outputs`` has their hashes."""
 
     node: str
     run_id: str
@@ -334,7 +340,7 @@ class NodeLine(Document, frozen=True):
 
 
 class FileShowDocument(Document, frozen=True):
-    """``show`` of a file run, by default the newest; ``nodes`` are its completed nodes.
+    """``show`` for a file run, by default the newest; ``nodes`` are its completed nodes.
 
     Reused nodes name the run that created them.
     """
@@ -347,7 +353,7 @@ class FileShowDocument(Document, frozen=True):
 
 
 class FileHistoryDocument(Document, frozen=True):
-    """``history`` of file runs: each completed node, newest first."""
+    """``history`` for file runs: each completed node, newest first."""
 
     tenant: str
     thread: str
@@ -386,7 +392,7 @@ class WrittenDocument(Document, frozen=True):
 
 
 class GraphDocument(Document, frozen=True):
-    """``graph``. ``input`` is the JSON schema of inputs; ``null`` if only the manifest is known."""
+    """``graph``. ``input`` is the inputs' JSON schema; ``null`` if only the manifest is known."""
 
     graph: str
     fingerprint: str
@@ -410,7 +416,8 @@ class KeptLine(Document, frozen=True):
 class GcDocument(Document, frozen=True):
     """``gc``. ``undecoded`` threads were skipped: they need ``--app``, or keys.
 
-    ``file_runs`` are the runs deleted from a workspace.
+    ``file_runs`` are the runs deleted from a workspace. ``archived`` checkpoints were moved to
+    object storage.
     """
 
     tenant: str
@@ -423,10 +430,11 @@ class GcDocument(Document, frozen=True):
     undecoded: tuple[str, ...]
     file_runs: tuple[str, ...]
     kept_more: tuple[KeptLine, ...] = ()
+    archived: int = 0
 
 
 class Damage(Document, frozen=True):
-    """Something that differs from what was written.
+    """A difference from what was written.
 
     ``thread`` is ``null`` if it belongs to no thread.
     """
@@ -438,7 +446,6 @@ class Damage(Document, frozen=True):
 
     @classmethod
     def of(cls, thread: str | None, findings: Iterable[Finding]) -> list[Damage]:
-        """Damage found in a thread, as lines of a report."""
         return [cls(thread, found.place, found.problem, found.code) for found in findings]
 
 
@@ -470,7 +477,7 @@ class RepairDocument(Document, frozen=True):
 
 
 class CopyDocument(Document, frozen=True):
-    """``copy``. ``items`` are those of long-term memory."""
+    """``copy``. ``items`` are those in long-term memory."""
 
     tenant: str
     source: str
@@ -482,7 +489,7 @@ class CopyDocument(Document, frozen=True):
 
 
 class MigrateDocument(Document, frozen=True):
-    """``migrate``. ``sql`` is what was, or with ``--print`` would be, run."""
+    """``migrate``. ``sql`` was run, or with ``--print`` would be."""
 
     store: str
     pending: bool
@@ -561,9 +568,9 @@ class CompletionDocument(Document, frozen=True):
 
 
 class WorkerLine(Document, frozen=True):
-    """A worker. ``silent`` is for how many seconds it has not been heard of.
+    """A worker. ``silent`` is the seconds since its last heartbeat.
 
-    After ``silent_after`` seconds it is considered gone.
+    After ``silent_after`` seconds it is considered gone. ``databases``: of a map, those it serves.
     """
 
     id: str
@@ -576,6 +583,7 @@ class WorkerLine(Document, frozen=True):
     silent: float
     silent_after: float
     started_at: str
+    databases: tuple[str, ...] = ()
 
 
 class WorkerDocument(Document, frozen=True):
@@ -605,17 +613,21 @@ class HeldLine(Document, frozen=True):
 
 
 class WorkersDocument(Document, frozen=True):
-    """``workers``; ``threads`` only if they were asked for."""
+    """``workers``; ``threads`` only if they were asked for.
+
+    ``unserved``: a map's databases that no running worker serves.
+    """
 
     workers: tuple[WorkerLine, ...]
     threads: tuple[HeldLine, ...] = ()
+    unserved: tuple[str, ...] = ()
 
 
 class LaneLine(Document, frozen=True):
-    """The threads of one graph and tenant that workers have, or will have.
+    """Queued and claimed threads for one graph and tenant.
 
-    ``oldest`` is for how many seconds the first of those that are due has waited. ``workers`` is
-    how many serve the graph in this version: without one, they wait for one whose code fits.
+    ``oldest`` is how many seconds the first due thread has waited. ``workers`` is how many serve
+    the graph in this version: without one, they wait for one whose code fits.
     """
 
     graph: str
@@ -629,10 +641,9 @@ class LaneLine(Document, frozen=True):
 
 
 class LimitLine(Document, frozen=True):
-    """Limit on the threads of a graph and a tenant; empty names mean all.
+    """Limit on a graph's and a tenant's threads; empty names mean all.
 
-    ``rate`` is how many start within ``period`` seconds. With a ``key`` it holds for each of its
-    values.
+    ``rate`` is how many start within ``period`` seconds. With a ``key`` it holds for each value.
     """
 
     graph: str
@@ -645,7 +656,7 @@ class LimitLine(Document, frozen=True):
 
 
 class BucketLine(Document, frozen=True):
-    """A bucket of a tenant, or of all if that is empty.
+    """A tenant's bucket; all tenants' if that is empty.
 
     ``rate`` units come back within ``period`` seconds. ``left`` may be taken at once; ``waiting``
     turns were promised, and the next one is in ``wait`` seconds.
@@ -670,9 +681,9 @@ class QueueDocument(Document, frozen=True):
 
 
 class ScheduleLine(Document, frozen=True):
-    """A schedule of a graph, and what has become of it.
+    """A graph's schedule, and its last firing.
 
-    ``thread`` is that of the schedule itself, ``last`` that of its last firing.
+    ``thread`` is the schedule's own, ``last`` its last firing's.
     """
 
     name: str
@@ -690,14 +701,14 @@ class ScheduleLine(Document, frozen=True):
 
 
 class TickLine(Document, frozen=True):
-    """A submitted run of a schedule; ``reused``: its thread exists, and was left as it is."""
+    """A schedule's submitted run; ``reused``: its thread exists, and was left unchanged."""
 
     thread: str
     reused: bool
 
 
 class SchedulesDocument(Document, frozen=True):
-    """``schedules``. ``submitted`` is what ``backfill`` and ``run`` submitted."""
+    """``schedules``. ``submitted`` lists runs submitted by ``backfill`` and ``run``."""
 
     schedules: tuple[ScheduleLine, ...]
     submitted: tuple[TickLine, ...] = ()
@@ -706,7 +717,7 @@ class SchedulesDocument(Document, frozen=True):
 class SubmitDocument(Document, frozen=True):
     """``submit`` and ``retry``. ``reused``: nothing was started, because this run was found.
 
-    ``seq`` is the checkpoint that handed the run over, if one was written.
+    ``seq`` is the checkpoint that queued the run, if one was written.
     """
 
     tenant: str
@@ -742,9 +753,9 @@ class MessageLine(Document, frozen=True):
 
 
 class MailboxDocument(Document, frozen=True):
-    """``mailbox``: the unread messages of a thread, oldest first.
+    """``mailbox``: a thread's unread messages, oldest first.
 
-    ``next`` is the ``after`` of the next page, if there is one.
+    ``next`` is the next page's ``after``, if there is one.
     """
 
     tenant: str
@@ -754,10 +765,10 @@ class MailboxDocument(Document, frozen=True):
 
 
 class AnswerLine(Document, frozen=True):
-    """An answer, or the end of a question at its deadline (``timed_out``).
+    """An answer, or a question's end at its deadline (``timed_out``).
 
-    ``by`` and ``reason`` are of the person who answered, if given: ``how`` is ``authenticated`` if
-    a server's token says so, else ``asserted``. ``on_behalf_of`` is always asserted.
+    ``by`` and ``reason`` come from the person who answered, if given: ``how`` is ``authenticated``
+    if a server's token says so, else ``asserted``. ``on_behalf_of`` is always asserted.
     """
 
     question: str
@@ -774,9 +785,9 @@ class AnswerLine(Document, frozen=True):
 
 
 class ReplayLine(Document, frozen=True):
-    """Outcome of replaying a thread on the current code: ``same``, ``continues`` or ``differs``.
+    """Outcome of replaying a thread: ``same``, ``continues`` or ``differs``.
 
-    ``calls`` counts recorded calls of a flow, or evaluated steps of a graph. ``fingerprint`` is the
+    ``calls`` counts a flow's recorded calls, or a graph's evaluated steps. ``fingerprint`` is the
     recorded graph's.
     """
 
@@ -789,7 +800,7 @@ class ReplayLine(Document, frozen=True):
 
 
 class ReplayDocument(Document, frozen=True):
-    """``replay``: recorded threads, compared with the code as it is."""
+    """``replay``: recorded threads, compared with the current code."""
 
     app: str
     ok: bool
@@ -797,9 +808,9 @@ class ReplayDocument(Document, frozen=True):
 
 
 class AuditDocument(Document, frozen=True):
-    """``audit``: the answers of a thread, oldest first.
+    """``audit``: a thread's answers, oldest first.
 
-    ``next`` is the ``after`` of the next page, if there is one.
+    ``next`` is the next page's ``after``, if there is one.
     """
 
     tenant: str
@@ -828,6 +839,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "answer": RunDocument,
     "cancel": CancelDocument,
     "delete": DeleteDocument,
+    "restore": RestoreDocument,
     "send": SendDocument,
     "mailbox": MailboxDocument,
     "audit": AuditDocument,

@@ -1,9 +1,9 @@
-"""Failed runs in groups: by the type of the error, the node and the graph.
+"""Failed runs in groups: by error type, node and graph.
 
 Rules:
 
-- What is read does not grow with the store: a bounded number of failed runs, one page of failed
-  threads, one page of completed runs, and the failure of the newest run of each group.
+- Reads do not grow with the store: a bounded number of failed runs, one page of failed
+  threads, one page of completed runs, and the failure of each group's newest run.
 - A run's error type and node are in its record.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from milecastle.app.threads.children import is_child
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.store import Store
+from milecastle.ports.reading import StoreReader
 from milecastle.views.documents import Document
 from milecastle.views.lines import moment
 
@@ -32,7 +32,7 @@ _FACTS: Final = ("git_commit", "host", "python", "milecastle")
 
 
 class SharedLine(Document, frozen=True):
-    """A property that all runs of a group have, and no run that completed in the same time.
+    """A property shared by all runs in a group, and by no run that completed in the same time.
 
     ``what`` is ``version`` (a fingerprint), ``tag``, ``git_commit``, ``host``, ``python`` or
     ``milecastle``.
@@ -52,9 +52,9 @@ class FailedRunLine(Document, frozen=True):
 class FailedRunsGroup(Document, frozen=True):
     """Failed runs with the same error type, node and graph. ``first`` and ``last`` are their ends.
 
-    ``message``, ``traceback`` (its innermost frames) and ``attempt`` are of the newest, as is the
-    first of ``runs``, which are the newest 50. ``shared`` is empty for a single run. The message is
-    whole: what hides values must see all of it, before it is cut.
+    ``message``, ``traceback`` (its innermost frames) and ``attempt`` are the newest run's. ``runs``
+    are the newest 50, newest first. ``shared`` is empty for a single run. The message is whole:
+    redaction must see all of it before it is cut.
     """
 
     error_type: str
@@ -71,7 +71,7 @@ class FailedRunsGroup(Document, frozen=True):
 
 
 class FailuresPart(Document, frozen=True):
-    """Failed runs in a part of the time: those that wait for somebody, and all others."""
+    """Failed runs in an interval: those that need a person, and all others."""
 
     start: str
     held: int
@@ -79,12 +79,12 @@ class FailuresPart(Document, frozen=True):
 
 
 class FailuresDocument(Document, frozen=True):
-    """Groups of one state, newest first, and how many runs each state has.
+    """Groups in one state, newest first, and each state's number of runs.
 
-    ``held`` wait for somebody, ``retried`` will be by themselves, ``settled`` are no longer their
-    thread's last run. ``parts`` divide the time from ``since`` on. ``looked_at`` is how many failed
-    runs were read, and ``since`` how far back they reach; ``is_cut`` if that is not the time asked
-    for. ``more`` is how many groups are left out.
+    ``held`` need a person, ``retried`` will be retried automatically, ``settled`` are no longer
+    their thread's last run. ``parts`` divide the time from ``since`` on. ``looked_at`` is how many
+    failed runs were read, and ``since`` how far back they reach; ``is_cut`` if that is less than
+    the requested time. ``more`` is how many groups are left out.
     """
 
     held: int
@@ -99,7 +99,7 @@ class FailuresDocument(Document, frozen=True):
 
 
 class RecentRuns(NamedTuple):
-    """Runs, newest first, back to ``since``. ``is_cut``: to there only because of their number."""
+    """Runs, newest first, back to ``since``. ``is_cut``: there were too many to reach further."""
 
     runs: Sequence[RunRecord]
     since: int
@@ -115,9 +115,14 @@ class _Failed(NamedTuple):
 
 
 def recent_runs(
-    store: Store, tenant: str, since: int, *, status: RunStatus | None = None, most: int = _RUNS
+    store: StoreReader,
+    tenant: str,
+    since: int,
+    *,
+    status: RunStatus | None = None,
+    most: int = _RUNS,
 ) -> RecentRuns:
-    """A tenant's runs since a time, newest first, at most so many; without subgraphs' runs."""
+    """A tenant's runs since a time, newest first, at most ``most``; without subgraphs' runs."""
     found: list[RunRecord] = []
     after: str | None = None
     looked = 0
@@ -138,7 +143,7 @@ def recent_runs(
 
 
 def failures_document(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     *,
     now: int,
@@ -146,7 +151,6 @@ def failures_document(
     state: FailureState = "held",
     graph: str | None = None,
 ) -> FailuresDocument:
-    """Failed runs of the last ``span`` microseconds, in groups."""
     found = recent_runs(store, tenant, now - span, status="failed")
     threads = store.recent_threads(tenant, status="failed", limit=_THREADS).items
     failed = [*_caused(found.runs, {one.run_id: one for one in threads}, graph)]
@@ -180,14 +184,15 @@ def _caused(
 
 
 def _grouped(failed: Iterable[_Failed]) -> list[list[_Failed]]:
-    """Groups, the one with the newest run first; the newest run first in each."""
     groups: dict[tuple[str, str | None, str], list[_Failed]] = {}
     for one in failed:
         groups.setdefault((one.error, one.node, one.run.graph), []).append(one)
     return [*groups.values()]
 
 
-def _group(store: Store, failed: Sequence[_Failed], shared: _Shared | None) -> FailedRunsGroup:
+def _group(
+    store: StoreReader, failed: Sequence[_Failed], shared: _Shared | None
+) -> FailedRunsGroup:
     newest = failed[0]
     failure: Failure | None = store.failure(newest.run.key, newest.run.run_id)
     return FailedRunsGroup(
@@ -214,9 +219,7 @@ def _group(store: Store, failed: Sequence[_Failed], shared: _Shared | None) -> F
 
 
 class _Shared:
-    """Properties that failed runs share and completed ones lack."""
-
-    def __init__(self, store: Store, tenant: str, graph: str | None) -> None:
+    def __init__(self, store: StoreReader, tenant: str, graph: str | None) -> None:
         self._store = store
         self._tenant = tenant
         page = store.recent_runs(tenant, status="completed", limit=_SUCCEEDED)

@@ -1,6 +1,6 @@
-"""The detail of a fan-out: how long its items took, and which were slow or failed.
+"""Details of a fan-out: how long its items took, and which were slow or failed.
 
-Bounded, however many items there are: a step stores a summary of many (``model/step_times.py``).
+Bounded, whatever the number of items: a large step stores a summary (``model/step_times.py``).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _LISTED: Final = 50
 
 
 class ItemLine(Document, frozen=True):
-    """An attempt of an item. ``task`` is its name, ``index`` its place in the list sent.
+    """An item's attempt. ``task`` is its name, ``index`` its place in the list sent.
 
-    ``took`` is in microseconds, ``None`` if it is not known. ``error`` is the type of its error,
-    and ``message`` the beginning of the error's message, if it failed the run.
+    ``took`` is in microseconds, ``None`` if unknown. ``error`` is its error's type, and ``message``
+    the beginning of the error's message, if it failed the run.
     """
 
     task: str
@@ -45,12 +45,12 @@ class WidthLine(Document, frozen=True):
 
 
 class FanOutDocument(Document, frozen=True):
-    """The items of a node in one step, as far as this segment ran them.
+    """A node's items in one step, as far as this segment ran them.
 
     ``ran`` counts attempts and ``failed`` those that failed. ``at_once`` is how many ran at once in
     equal parts of the time from ``start`` to ``stop`` (microseconds since 1970), ``durations`` how
-    long they took. ``items`` has the failed and then the slowest: at most 50, and all of them
-    unless ``is_cut``.
+    long they took. ``items`` has the failed and then the slowest: at most 50, and all unless
+    ``is_cut``.
     """
 
     node: str
@@ -67,7 +67,7 @@ class FanOutDocument(Document, frozen=True):
 
 
 def fan_out_document(entry: Entry, times: StepTimes, node: str) -> FanOutDocument | None:
-    """A node's items in the step that an entry ends or leaves; ``None`` if it has no times."""
+    """A node's items in the step an entry ends or leaves; ``None`` if it has no times."""
     names = nodes_of_times(entry)
     place = names.index(node) if node in names else -1
     listed = [one for one in times.tasks if one.node == place and one.item >= 0]
@@ -109,7 +109,6 @@ def fan_out_document(entry: Entry, times: StepTimes, node: str) -> FanOutDocumen
 
 
 def failed_items(failure: Failure, node: str) -> tuple[ItemLine, ...]:
-    """The items of a node that failed a run: at most 50 of those in its failure."""
     return tuple(
         ItemLine(
             task=one.task,

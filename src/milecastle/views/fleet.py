@@ -1,12 +1,10 @@
-"""A store's fleet as documents: its workers and its queue."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from milecastle.app.threads.reading import running_now
 from milecastle.ports.buckets import bucket_levels
-from milecastle.ports.claims import ClaimStore, system_time
+from milecastle.ports.claims import ClaimStore, system_time, unserved_databases
 from milecastle.views.documents import HeldLine, QueueDocument, WorkersDocument
 from milecastle.views.lines import bucket_line, held_line, lane_line, limit_line, worker_line
 
@@ -17,9 +15,10 @@ STUCK_AFTER = 600.0
 def workers_document(
     store: ClaimStore, *, threads: bool = True, stuck_after: float = STUCK_AFTER
 ) -> WorkersDocument:
-    lines = tuple(worker_line(worker) for worker in store.workers())
+    workers = store.workers()
+    lines = tuple(worker_line(worker) for worker in workers)
     held = tuple(_held(store, stuck_after)) if threads else ()
-    return WorkersDocument(workers=lines, threads=held)
+    return WorkersDocument(workers=lines, threads=held, unserved=unserved_databases(store, workers))
 
 
 def _held(store: ClaimStore, stuck_after: float) -> Iterator[HeldLine]:

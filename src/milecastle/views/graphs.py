@@ -1,5 +1,3 @@
-"""A graph as a document: its manifest, its drawing, and the JSON schema of its inputs."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -13,10 +11,10 @@ from milecastle.graph.structure import CompiledGraph
 
 
 def input_schema(graph: CompiledGraph) -> dict[str, Any]:
-    """The JSON schema of a graph's input.
+    """The JSON schema for a graph's input.
 
-    It is that of the declared input. Without one an input is an update of the state, and no key is
-    required. A type JSON cannot express may be anything.
+    Without a declared input, it is an update of the state, and no key is required. A type JSON
+    cannot express may be anything.
     """
     schema: StateSchema = graph.schema
     declared = schema.input

@@ -1,5 +1,3 @@
-"""Store records as document lines and table rows."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -17,8 +15,8 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.ports.buckets import BucketLevel
-from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.limits import Limit
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.support.copying import copied
 from milecastle.views.documents import (
     AnswerLine,
@@ -136,7 +134,6 @@ def submit_document(handle: Handle[Any]) -> SubmitDocument:
 
 
 def run_row(line: RunLine) -> list[str]:
-    """A run's row: thread, run, status, graph, retry, start, end, failure."""
     failure = line.failure
     why = f"{failure.error_type} at {failure.node or '-'}" if failure else ""
     if failure and failure.tasks:
@@ -182,6 +179,7 @@ def worker_line(worker: WorkerInfo) -> WorkerLine:
         silent=round(worker.silent, 3),
         silent_after=worker.silent_after,
         started_at=moment(worker.started_at),
+        databases=worker.databases,
     )
 
 
@@ -219,7 +217,6 @@ def held_row(line: HeldLine) -> list[str]:
 
 
 def lane_line(depth: LaneDepth, workers: Sequence[WorkerInfo]) -> LaneLine:
-    """A lane's depth as JSON; ``workers`` are all known ones."""
     graph, _, fingerprint = depth.lane.rpartition("@")
     return LaneLine(
         graph=graph,

@@ -1,5 +1,3 @@
-"""Thread lists by status (running or lost), tag and graph."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +12,7 @@ from milecastle.engine.status import claimed
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey, is_upkeep
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.ports.store import Store
+from milecastle.ports.reading import StoreReader
 from milecastle.views.documents import HistoryDocument, ThreadLine
 from milecastle.views.lines import checkpoint_line, thread_line
 
@@ -27,7 +25,7 @@ LOST: Final = "lost"
 
 
 def thread_lines(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     *,
     status: str | None = None,
@@ -37,7 +35,7 @@ def thread_lines(
     after: str | None = None,
     subgraphs: bool = False,
 ) -> Iterator[ThreadLine]:
-    """A tenant's threads, by name, with this status, graph, tag or beginning of the name.
+    """A tenant's threads, by name, filtered by status, graph, tag or prefix.
 
     Without their tags: see ``with_tags``.
     """
@@ -48,14 +46,12 @@ def thread_lines(
 
 
 class ThreadPage(NamedTuple):
-    """A page of threads. ``next`` is the next page's ``after``, if threads are left."""
-
     lines: tuple[ThreadLine, ...]
     next: str | None
 
 
 def thread_page(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     *,
     status: str | None = None,
@@ -67,7 +63,7 @@ def thread_page(
     most: int,
     upkeep: bool = True,
 ) -> ThreadPage:
-    """A page of ``thread_lines`` with their tags, which looks at ``most`` threads and no more.
+    """A page of ``thread_lines`` with their tags, which looks at no more than ``most`` threads.
 
     Status, tag and prefix are found by index. For a graph, every thread is looked at; for a status
     and a tag, every thread with that tag. Without ``upkeep``, jobs and schedules are left out.
@@ -82,7 +78,9 @@ def thread_page(
     return ThreadPage(with_tags(store, tenant, lines), last)
 
 
-def with_tags(store: Store, tenant: str, lines: Iterable[ThreadLine]) -> tuple[ThreadLine, ...]:
+def with_tags(
+    store: StoreReader, tenant: str, lines: Iterable[ThreadLine]
+) -> tuple[ThreadLine, ...]:
     lines = tuple(lines)
     if not lines or store.tags is None:
         return lines
@@ -111,7 +109,7 @@ def _cut(
 
 
 def _matching(
-    store: Store, info: ThreadInfo, status: str | None, graph: str | None
+    store: StoreReader, info: ThreadInfo, status: str | None, graph: str | None
 ) -> ThreadLine | None:
     if graph is not None and info.graph != graph:
         return None
@@ -120,7 +118,7 @@ def _matching(
 
 
 def _candidates(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     status: str | None,
     tag: str | None,
@@ -144,11 +142,11 @@ def _candidates(
         yield info
 
 
-def _has(store: Store, info: ThreadInfo, tag: str | None) -> bool:
+def _has(store: StoreReader, info: ThreadInfo, tag: str | None) -> bool:
     return tag is None or tag in tags_at(store, info.key)
 
 
-def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:
+def looked_at(store: StoreReader, info: ThreadInfo) -> ThreadLine:
     info = claimed(info)
     record = store.run(info.key, info.run_id) if info.status == "running" else None
     reason = why_lost(store, record) if record else ""
@@ -157,7 +155,7 @@ def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:
 
 
 def found_threads(
-    store: Store, tenant: str, status: RunStatus, graph: str | None, after: str | None = None
+    store: StoreReader, tenant: str, status: RunStatus, graph: str | None, after: str | None = None
 ) -> Iterator[ThreadInfo]:
     """Threads with a status; failed ones only if no worker will retry them."""
     listed = own_threads(store, tenant, status=status, after=after)
@@ -170,9 +168,8 @@ def _is_found(info: ThreadInfo, graph: str | None) -> bool:
 
 
 def history_document(
-    store: Store, key: ThreadKey, *, limit: int, before: int | None
+    store: StoreReader, key: ThreadKey, *, limit: int, before: int | None
 ) -> HistoryDocument:
-    """A page of a thread's checkpoints, newest first."""
     entries = store.history(key, limit=limit, before=before)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
     next = lines[-1].seq if len(lines) == limit and lines[-1].parent_id else None
@@ -180,14 +177,12 @@ def history_document(
 
 
 class InfoPage(NamedTuple):
-    """A page of index rows. ``next`` is the next page's ``after``, if any are left."""
-
     infos: tuple[ThreadInfo, ...]
     next: str | None
 
 
 def found_page(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     status: RunStatus,
     graph: str | None,
@@ -201,7 +196,7 @@ def found_page(
 
 
 def asking_page(
-    store: Store, tenant: str, graph: str | None, after: str | None, *, limit: int, most: int
+    store: StoreReader, tenant: str, graph: str | None, after: str | None, *, limit: int, most: int
 ) -> InfoPage:
     listed = own_threads(store, tenant, status="interrupted", after=after)
 
@@ -212,7 +207,7 @@ def asking_page(
 
 
 class RecentPage(NamedTuple):
-    """Threads, newest change first. ``next`` continues behind the last of ``seen`` threads."""
+    """Threads, newest change first. ``next`` continues after the last of ``seen`` threads."""
 
     lines: tuple[ThreadLine, ...]
     next: str | None
@@ -220,7 +215,7 @@ class RecentPage(NamedTuple):
 
 
 def recent_page(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     *,
     status: str | None = None,
@@ -231,10 +226,9 @@ def recent_page(
     most: int,
     upkeep: bool = True,
 ) -> RecentPage:
-    """A page of threads, newest change first, which looks at ``most`` threads and no more.
+    """A page of threads, newest change first, which looks at no more than ``most`` threads.
 
-    Only the status is found by index; graph, and a text in the name, are looked for. Without
-    ``upkeep``, jobs and schedules are left out.
+    Only the status is found by index. Without ``upkeep``, jobs and schedules are left out.
     """
     recorded = cast("RunStatus | None", "running" if status == LOST else status)
     found: list[ThreadLine] = []
@@ -254,11 +248,8 @@ def recent_page(
     return RecentPage(with_tags(store, tenant, found), after, seen)
 
 
-def status_counts(store: Store, tenant: str, most: int) -> dict[RunStatus, int]:
-    """Number of threads of each status that is not an end, counted up to ``most``.
-
-    Jobs and schedules are not counted.
-    """
+def status_counts(store: StoreReader, tenant: str, most: int) -> dict[RunStatus, int]:
+    """Count threads in each open status, up to ``most``, without jobs and schedules."""
     counted: tuple[RunStatus, ...] = ("running", "queued", "interrupted", "failed", "sleeping")
     return {
         status: sum(

@@ -1,5 +1,3 @@
-"""Unread messages for display."""
-
 from __future__ import annotations
 
 from milecastle.model.message import Message

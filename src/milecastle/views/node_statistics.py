@@ -1,4 +1,4 @@
-"""Durations and failure rates of nodes, over the newest runs; cached for a minute."""
+"""Nodes' durations and failure rates over the newest runs, cached for a minute."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Keyrings = Callable[[str], Keyring | None]
 
 
 class NodeStatistic(Document, frozen=True):
-    """A node of a graph: the median and the 95th percentile of its attempts, in microseconds.
+    """Median and 95th percentile of a node's attempts, in microseconds.
 
     ``attempts`` succeeded. ``retried`` failed and were tried again, ``failed`` ended their run.
     """
@@ -47,16 +47,16 @@ class NodeStatistic(Document, frozen=True):
 
 
 class NodeStatistics(Document, frozen=True):
-    """The nodes, slowest first by p95, of the newest ``runs`` runs (at most 200)."""
+    """The nodes in the newest ``runs`` runs (at most 200), slowest first by p95."""
 
     nodes: tuple[NodeStatistic, ...]
     runs: int
 
 
 class StatisticsCache:
-    """Statistics by tenant and graph, each computed at most once a minute.
+    """Statistics by tenant and graph, computed at most once a minute. Thread-safe.
 
-    ``keyrings`` decrypts the times of encrypted threads. May be called from any thread.
+    ``keyrings`` decrypts the times of encrypted threads.
     """
 
     def __init__(self, store: Store, keyrings: Keyrings = lambda graph: None) -> None:
@@ -66,7 +66,6 @@ class StatisticsCache:
         self._known: dict[tuple[str, str | None], tuple[float, NodeStatistics]] = {}
 
     def of(self, tenant: str, graph: str | None = None) -> NodeStatistics:
-        """The nodes of a graph, or of all graphs, in a tenant's newest 200 runs."""
         asked, now = (tenant, graph), monotonic()
         with self._lock:
             known = self._known.get(asked)
@@ -83,7 +82,7 @@ class StatisticsCache:
 def node_statistics(
     store: Store, tenant: str, graph: str | None, keyrings: Keyrings
 ) -> NodeStatistics:
-    """Statistics of the newest runs: two reads for each, whatever the size of the store."""
+    """Statistics over the newest runs: two reads for each, whatever the store's size."""
     runs = [*_newest(store, tenant, graph)]
     taken: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     done: Counter[tuple[str, str]] = Counter()
@@ -134,7 +133,7 @@ def _newest(store: Store, tenant: str, graph: str | None) -> Iterator[RunRecord]
 
 
 class _Attempts(NamedTuple):
-    """Attempts of a node: ``measured`` of them took so many microseconds each."""
+    """A node's attempts: ``measured`` attempts took ``took`` microseconds each."""
 
     node: str
     took: int = 0
@@ -161,7 +160,7 @@ def _attempts(
 
 
 def _timed(names: Mapping[int, str], times: StepTimes) -> Iterator[_Attempts]:
-    """A step's attempts. If they are too many to be listed, those that failed are measured, too."""
+    """A step's attempts. If there are too many to list, those that failed are measured, too."""
     many: list[NodeTime] = [*times.many.nodes] if times.many else []
     counted = {one.node for one in many}
     if times.many is not None:

@@ -1,8 +1,8 @@
-"""The overview of a tenant: what happens, and what needs somebody.
+"""A tenant's overview: activity, and problems that need a person.
 
 Rules:
 
-- What is read does not grow with the store: pages of bounded lists, counts up to 500, and the
+- Reads do not grow with the store: pages of bounded lists, counts up to 500, and the
   fleet's own tables. The page says where it stopped.
 - No state is read.
 """
@@ -14,9 +14,10 @@ from typing import Final, Literal
 
 from milecastle.app.threads.children import is_child
 from milecastle.model.run import RunRecord, ThreadInfo
-from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo
 from milecastle.ports.limits import graph_of
-from milecastle.ports.store import Store, offers
+from milecastle.ports.reading import FleetReader, StoreReader
+from milecastle.ports.store import offers
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.views.documents import Document, LaneLine, WorkerLine
 from milecastle.views.failures import FailedRunsGroup, failures_document, recent_runs
 from milecastle.views.lines import lane_line, moment, worker_line
@@ -40,9 +41,9 @@ _LONG: Final = 10 * _MINUTE
 
 
 class OverviewCount(Document, frozen=True):
-    """A number of a tile. ``is_least``: counting stopped there ("500+"). ``oldest`` is in seconds.
+    """A tile's number. ``is_least``: counting stopped there ("500+"). ``oldest`` is in seconds.
 
-    ``of`` is what it is a part of: places, workers or runs; 0 if nothing.
+    ``of`` is the total: places, workers or runs; 0 if there is none.
     """
 
     count: int
@@ -52,7 +53,7 @@ class OverviewCount(Document, frozen=True):
 
 
 class OverviewPart(Document, frozen=True):
-    """Runs that began in one part of the time, and how they have ended."""
+    """Runs that began in an interval, and how they ended."""
 
     start: str
     completed: int
@@ -91,13 +92,13 @@ class AskingLine(Document, frozen=True):
 
 
 class OverviewDocument(Document, frozen=True):
-    """Five tiles, runs by time, what to look at, and the parts below.
+    """Five tiles, runs by time, problems, and the parts below.
 
-    ``failed`` and ``completed`` are of the runs that began at ``since`` or later; ``is_cut`` if
-    that is later than asked for, because there were too many. ``parts`` divide that time.
-    ``failures`` are those that wait for somebody. ``asking`` are the threads that wait longest, or
-    the newest if there are too many to find those. ``workers`` has those with a problem first;
-    ``more_workers`` and ``more_lanes`` are left out. Without a fleet there are no workers.
+    ``failed`` and ``completed`` count runs begun at ``since`` or later; ``is_cut`` if that is later
+    than requested, because there were too many. ``parts`` divide that time. ``failures`` are those
+    that need a person. ``asking`` are the threads that wait longest, or the newest if there are too
+    many to find those. ``workers`` has those with a problem first; ``more_workers`` and
+    ``more_lanes`` are left out. Without a fleet there are no workers.
     """
 
     running: OverviewCount
@@ -120,12 +121,10 @@ class OverviewDocument(Document, frozen=True):
 
 
 class _Fleet:
-    """Workers, and the lanes of a tenant; empty for a store without a fleet."""
-
-    def __init__(self, store: Store, tenant: str, graph: str | None) -> None:
+    def __init__(self, store: StoreReader, tenant: str, graph: str | None) -> None:
         self.workers: Sequence[WorkerInfo] = ()
         self.depths: Sequence[LaneDepth] = ()
-        if offers(store, ClaimStore):
+        if offers(store, FleetReader):
             self.workers = store.workers()
             self.depths = [
                 one
@@ -139,7 +138,7 @@ class _Fleet:
 
 
 def overview_document(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     statistics: StatisticsCache,
     *,
@@ -147,7 +146,6 @@ def overview_document(
     span: int = _HOUR,
     graph: str | None = None,
 ) -> OverviewDocument:
-    """The overview of the last ``span`` microseconds, of one graph or all."""
     fleet = _Fleet(store, tenant, graph)
     found = recent_runs(store, tenant, now - span, most=_MOST_RUNS)
     runs = [run for run in found.runs if graph in (None, run.graph)]
@@ -198,16 +196,14 @@ def overview_document(
 
 
 def _listed(
-    store: Store, tenant: str, status: Literal["interrupted", "running"], graph: str | None
+    store: StoreReader, tenant: str, status: Literal["interrupted", "running"], graph: str | None
 ) -> tuple[list[ThreadInfo], bool]:
-    """Threads of a status, newest change first, and whether there are more; no subgraph's."""
     page = store.recent_threads(tenant, status=status, limit=_COUNTED)
     own = [one for one in page.items if not is_child(one.key) and graph in (None, one.graph)]
     return own, page.after is not None
 
 
 def _running(listed: tuple[list[ThreadInfo], bool], fleet: _Fleet) -> OverviewCount:
-    """Running threads: those a worker has, and those that their callers run."""
     called, is_least = listed
     own = sum(not one.lane for one in called)
     places = sum(one.capacity for one in fleet.alive)
@@ -216,8 +212,8 @@ def _running(listed: tuple[list[ThreadInfo], bool], fleet: _Fleet) -> OverviewCo
     )
 
 
-def _asking(store: Store, asking: Sequence[ThreadInfo]) -> Iterator[tuple[AskingLine, int]]:
-    """The threads that have asked longest: those whose index rows changed first."""
+def _asking(store: StoreReader, asking: Sequence[ThreadInfo]) -> Iterator[tuple[AskingLine, int]]:
+    """The threads that have waited longest: their index rows changed first."""
     for info in [*reversed(asking)][:_LOOKED_AT]:
         head = store.head(info.key)
         if head is not None:
@@ -309,8 +305,8 @@ def _unanswered(questions: Sequence[tuple[AskingLine, int]], now: int) -> Iterat
             )
 
 
-def _long(store: Store, running: Sequence[ThreadInfo], now: int) -> Iterator[AttentionLine]:
-    """The running threads whose index rows changed first, if they have had no checkpoint since."""
+def _long(store: StoreReader, running: Sequence[ThreadInfo], now: int) -> Iterator[AttentionLine]:
+    """Running threads without a checkpoint for long: their index rows changed first."""
     for info in [*reversed(running)][:_LOOKED_AT]:
         if now - info.started_at < _LONG:
             continue

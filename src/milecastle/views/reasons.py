@@ -1,7 +1,8 @@
-"""Reasons a thread does not run, as far as its store tells."""
+"""Reasons a thread does not run, as far as its store knows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -16,9 +17,10 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.limit_key import name_of
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.buckets import marks_of
-from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
+from milecastle.ports.claims import ClaimStore, one_cell, serves, waiting_inputs
 from milecastle.ports.limits import Limit, graph_of
 from milecastle.ports.store import Store, offers
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.support.printable import quoted
 from milecastle.views.documents import WhyDocument, WhyLine
 from milecastle.views.lines import moment, names, seconds
@@ -30,9 +32,9 @@ _LATE: Final = 60.0
 def why_document(store: Store, key: ThreadKey, fit: Compatibility | None = None) -> WhyDocument:
     """A thread's status, and each reason why it does not run, or that it does.
 
-    ``fit`` is the thread's compatibility with code named.
+    ``fit`` is the thread's compatibility with the named code.
 
-    Names, numbers and times only: no value of the state is in it.
+    Names, numbers and times only: it contains no state values.
     """
     info = store.thread(key)
     if info is None:
@@ -136,6 +138,10 @@ def _running(store: Store, info: ThreadInfo) -> Iterator[WhyLine]:
     workers = store.workers() if offers(store, ClaimStore) else ()
     worker = next((one for one in workers if one.id == info.worker), None)
     advice = "another worker takes it over, if one runs"
+    if worker and not worker.is_gone and not serves(store, worker, info.key):
+        said = f"its worker {info.worker} does not serve {_home(store, info)}, which has it now"
+        yield _line("lost", said, advice)
+        return
     if worker is None or worker.is_gone:
         since = f"{worker.silent:.0f} s" if worker else "longer than it is remembered"
         yield _line("silent", f"its worker {info.worker} has been silent for {since}", advice)
@@ -151,13 +157,17 @@ def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
         yield _line("not-due", f"it is not due until {seconds(moment(due_at))}")
         return
     depths, workers, limits = store.depths(), store.workers(), _limits_of(store, info)
-    held = [*_unserved(info, workers), *_limited(limits, depths)]
+    held = [*_unserved(store, info, workers), *_limited(limits, depths)]
     held += _limited_by_key(store, info, limits)
     if held:
         yield from held
         return
     waited = f"it has been due for {(now - due_at) / 1_000_000:.0f} s"
-    serving = [one for one in workers if info.lane in one.lanes and not one.is_gone]
+    serving = [
+        one
+        for one in workers
+        if info.lane in one.lanes and not one.is_gone and serves(store, one, info.key)
+    ]
     if all(one.running >= one.capacity for one in serving):
         advice = "start more workers, or raise --concurrency"
         yield _line("busy", f"{waited}, and every worker of its graph is full", advice)
@@ -167,9 +177,19 @@ def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
     yield _line("due", f"{waited}, and a worker is about to claim it{more}")
 
 
-def _unserved(info: ThreadInfo, workers: Sequence[WorkerInfo]) -> Iterator[WhyLine]:
-    alive = [one for one in workers if not one.is_gone]
+def _home(store: Store, info: ThreadInfo) -> str:
+    return f"database {quoted(store.cells.of(info.key))}" if store.cells else "its database"
+
+
+def _unserved(store: Store, info: ThreadInfo, workers: Sequence[WorkerInfo]) -> Iterator[WhyLine]:
+    everywhere = [one for one in workers if not one.is_gone]
+    alive = [one for one in everywhere if serves(store, one, info.key)]
     graph = graph_of(info.lane)
+    if store.cells and not alive and everywhere:
+        advice = f"start one: milecastle worker --databases {store.cells.of(info.key)}"
+        said = f"no running worker serves {_home(store, info)}, which has it"
+        yield _line("no-worker", said, advice)
+        return
     fits = [one for one in alive if info.lane in one.lanes]
     if fits and all(one.draining for one in fits):
         yield _line("no-worker", "every worker of its graph is about to stop", "start one")
@@ -179,11 +199,13 @@ def _unserved(info: ThreadInfo, workers: Sequence[WorkerInfo]) -> Iterator[WhyLi
         yield _line("no-version", said, "check --threads says whether it fits the current code")
     elif not fits:
         advice = f"start one: milecastle worker, with the app of graph {quoted(graph)}"
-        yield _line("no-worker", f"no worker serves graph {quoted(graph)}", advice)
+        said = f"no worker serves graph {quoted(graph)}"
+        if any(info.lane in one.lanes for one in everywhere):
+            said += f" in {_home(store, info)}, which has it, only in others"
+        yield _line("no-worker", said, advice)
 
 
 def _limits_of(store: ClaimStore, info: ThreadInfo) -> list[Limit]:
-    """The limits that cover a thread."""
     graphs, tenants = ("", graph_of(info.lane)), ("", info.key.tenant)
     keys = ("", name_of(info.limit_key))
     found = (one for one in store.limits() if one.graph in graphs and one.tenant in tenants)
@@ -250,6 +272,7 @@ def fleet_troubles(store: ClaimStore) -> list[WhyLine]:
         for one in workers
         if one not in alive
     ]
+    found += _unserved_cells(store, alive)
     for depth in store.depths():
         if not depth.due:
             continue
@@ -268,3 +291,23 @@ def fleet_troubles(store: ClaimStore) -> list[WhyLine]:
             text = f"{said}: the oldest has waited for {depth.oldest:.0f} s"
             found.append(_line("late", text, "milecastle why THREAD explains one"))
     return found
+
+
+def _unserved_cells(store: ClaimStore, alive: Sequence[WorkerInfo]) -> Iterator[WhyLine]:
+    """Lanes with due threads in a database where no worker serves them, but elsewhere one does."""
+    cells = store.cells
+    if cells is None or all({*cells.names} <= {*one.databases} for one in alive):
+        return
+    served = {lane for one in alive for lane in one.lanes}
+    for name in cells.names:
+        here = {lane for one in alive if name in one.databases for lane in one.lanes}
+        due: Counter[str] = Counter()
+        for depth in one_cell(cells, [name]).depths():
+            due[depth.lane] += depth.due
+        for lane in sorted(lane for lane in served - here if due[lane]):
+            yield _line(
+                "no-worker",
+                f"{due[lane]} due of graph {quoted(graph_of(lane))} in database {quoted(name)}: "
+                "no running worker serves it there, only in others",
+                f"start one: milecastle worker --databases {name}",
+            )

@@ -1,5 +1,3 @@
-"""Checkpoints as documents: one with its state, and the difference between two."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -17,6 +15,7 @@ from milecastle.errors import EncryptionError
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.reading import StoreReader
 from milecastle.ports.store import Chain, Store
 from milecastle.views.decoding import Decoded
 from milecastle.views.documents import ChangeLine, RunLine, ShowDocument, TaskLine
@@ -25,14 +24,12 @@ from milecastle.views.values import plain
 
 
 class Shown(NamedTuple):
-    """A checkpoint, without its step's results, and its run's record."""
-
     chain: Chain
     run: RunRecord | None
 
 
 def read_shown(store: Store, key: ThreadKey, seq: int | None = None) -> Shown | None:
-    """A checkpoint's data for display; the head and its run's record are read together."""
+    """A checkpoint's data for display; the head and its run record are read together."""
     chain = store.read_state(key, seq)
     if chain is None:
         return None
@@ -85,7 +82,7 @@ def readable_document(
     return show_document(store, info.key, shown, decoded)
 
 
-def run_lines(store: Store, runs: Iterable[RunRecord]) -> list[RunLine]:
+def run_lines(store: StoreReader, runs: Iterable[RunRecord]) -> list[RunLine]:
     lines: list[RunLine] = []
     for run in runs:
         may_be_claimed = run.status in ("queued", "interrupted", "sleeping")
@@ -106,7 +103,6 @@ def _task_lines(store: Store, key: ThreadKey, seq: int, decoded: Decoded) -> tup
 
 
 def ended_tasks(store: Store, key: ThreadKey, head: Entry, node: str) -> int:
-    """Number of a node's tasks that ended in the step after the head."""
     return store.count_results(key, outcome_row(head.step + 1, task_id(node)))
 
 

@@ -2,9 +2,9 @@
 
 Rules:
 
-- Payloads are read in growing pages, and no more once they exceed a bound: a thread whose entries
-  are large is shown without times rather than slowly.
-- No value of the state is decoded.
+- Payloads are read in growing pages up to a bound: a thread with large entries is shown
+  without times rather than slowly.
+- No state value is decoded.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def read_times(
     *,
     most: int = _BYTES,
 ) -> Mapping[int, StepTimes]:
-    """The stored times of steps from checkpoint ``first`` to ``last``, by checkpoint.
+    """The steps' stored times from checkpoint ``first`` to ``last``, by checkpoint.
 
-    A step of one task that succeeded at once has none: it ran from the entry before to its own.
-    Missing too are those behind ``most`` bytes of entries, and those that cannot be decrypted.
+    A step with one task that succeeded at once has none: it ran from the entry before to its own.
+    Those after ``most`` bytes of entries, and those that cannot be decrypted, are missing too.
     """
     found: dict[int, StepTimes] = {}
     codec: LogCodec | None = None
@@ -72,7 +72,7 @@ def read_times(
 def entry_codec(
     key: ThreadKey, entry: Entry, keyring: Callable[[], Keyring | None]
 ) -> LogCodec | None:
-    """A codec for entries of a thread without its graph; ``None`` without its key."""
+    """A codec for a thread's entries without its graph; ``None`` without its key."""
     if not entry.payload[1] & ENCRYPTED:
         return LogCodec(UntypedCodec())
     sealers = keyring()
@@ -104,12 +104,12 @@ def _times(codec: LogCodec, entry: Entry, rolled: int) -> StepTimes | None:
 
 
 def nodes_of_times(entry: Entry) -> Sequence[str]:
-    """The nodes that the times of an entry name by their places."""
+    """The nodes an entry's times refer to by position."""
     return entry.next if entry.source in HOLDING else entry.nodes
 
 
 def items_of_times(entry: Entry, times: StepTimes) -> dict[str, int]:
-    """The number of items of each node that ended in a step; without nodes that ran once."""
+    """Each node's number of items that ended in a step; without nodes that ran once."""
     names = nodes_of_times(entry)
     if times.many is not None:
         counted = {one.node: one.ran - one.failed for one in times.many.nodes}

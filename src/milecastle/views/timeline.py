@@ -1,7 +1,7 @@
-"""The timeline of a thread: a lane for each node, with what it did and what it waited for.
+"""A thread's timeline: a lane for each node, with its work and its waits.
 
-Everything here is computed from a page of the history and the task times of its entries, without
-any state. Times are in microseconds since 1970, places in percent of the width.
+Everything here is computed from a page of the history and its entries' task times, without any
+state. Times are in microseconds since 1970, places in percent of the width.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _PARTS: Final = 60
 
 
 class NodeBar(Document, frozen=True):
-    """A bar of a lane, from ``x`` on; ``start`` and ``stop`` are its times.
+    """A bar in a lane, from ``x`` on; ``start`` and ``stop`` are its times.
 
     ``kind``: ``ran`` (succeeded), ``running`` (now), ``failed`` (an attempt), ``items`` (a
     fan-out), ``pause`` (before a retry), ``answer``, ``sleep`` and ``worker`` (it waits for one),
-    ``hand`` (a checkpoint written by hand: a moment). ``seq`` is the checkpoint to open.
-    ``at_once`` are the heights of the stairs of a fan-out: how many ran in equal parts of the bar.
-    ``items`` is how many of them it has, ``failures`` how many attempts failed, ``error`` the type
-    of the error. ``is_left``: on another branch than the one that is shown. ``merged`` is how many
-    bars, too narrow for one each, it stands for. ``note`` is the checkpoint's: the call of a flow.
+    ``hand`` (a checkpoint written by hand: a moment). ``seq`` is the checkpoint to open. For a
+    fan-out, ``at_once`` is how many items ran in equal parts of the bar. ``items`` counts them,
+    ``failures`` the failed attempts; ``error`` is the error's type. ``is_left``: on another branch
+    than the shown one. ``merged`` is how many bars, each too narrow, it replaces. ``note`` is the
+    checkpoint's: a flow's call.
     """
 
     kind: BarKind
@@ -64,11 +64,11 @@ class NodeBar(Document, frozen=True):
 
 
 class TimelineLane(Document, frozen=True):
-    """A node's bars, by time. ``took`` is the microseconds it ran, or waits at the head if it does.
+    """A node's bars, by time. ``took`` is the microseconds it ran, or has waited at the head.
 
-    ``tries`` is the most attempts of one task, ``items`` the tasks of its fan-outs. These are of
-    the shown branch, unless the node ran only on others. A lane without bars is of a node
-    that has not run in what is shown.
+    ``tries`` is the most attempts one task made, ``items`` its fan-outs' tasks. Both are for the
+    shown branch, unless the node ran only on others. A lane without bars: the node did not run on
+    this page.
     """
 
     node: str
@@ -79,7 +79,7 @@ class TimelineLane(Document, frozen=True):
 
 
 class TimelineBand(Document, frozen=True):
-    """A folded stretch of the axis, and its length in microseconds."""
+    """A folded interval on the axis, and its length in microseconds."""
 
     x: float
     width: float
@@ -87,16 +87,16 @@ class TimelineBand(Document, frozen=True):
 
 
 class TimelineMark(Document, frozen=True):
-    """A time to write at the axis: the beginning of a stretch of work, or the end."""
+    """A time to write at the axis: where work begins, or the end."""
 
     x: float
     time: int
 
 
 class TimelineDocument(Document, frozen=True):
-    """Lanes in the order of the nodes' first visits, then of those that have not run.
+    """Lanes in the order of the nodes' first visits, then nodes that have not run.
 
-    ``cursor`` is the place of the selected checkpoint. ``more`` is how many lanes are left out.
+    ``cursor`` is the selected checkpoint's place. ``more`` is how many lanes are left out.
     """
 
     lanes: tuple[TimelineLane, ...]
@@ -109,11 +109,11 @@ class TimelineDocument(Document, frozen=True):
 
 
 class TimelineData(msgspec.Struct, frozen=True, kw_only=True):
-    """Data of a timeline.
+    """A timeline's data.
 
-    ``entries`` are a page of the history, oldest first; ``runs`` and ``failures`` are of their
-    runs, by id: without its failure, a run's cause names the node and the error. ``times`` are
-    those of ``read_times``. ``info`` is the index row if the last entry is the head, else ``None``.
+    ``entries`` are a page of the history, oldest first; ``runs`` and ``failures`` are their runs',
+    by id: without its failure, a run's cause names the node and the error. ``times`` come from
+    ``read_times``. ``info`` is the index row if the last entry is the head, else ``None``.
     ``working`` are the nodes that run at the head, or will run first. ``path`` are the checkpoints
     that lead to the selected one; bars off it are on another branch.
     """
@@ -142,11 +142,11 @@ def timeline_document(
     only: str | None = None,
     others: bool = True,
 ) -> TimelineDocument:
-    """The timeline of a page of a thread's history.
+    """The timeline for a page of a thread's history.
 
-    ``selected`` is the checkpoint shown, ``axis`` is ``work`` or ``clock``, and ``nodes`` are those
-    of the graph: the ones without bars get a lane at the end. ``only`` leaves one node's lane.
-    Without ``others``, bars of other branches are left out.
+    ``selected`` is the checkpoint shown, ``axis`` is ``work`` or ``clock``, and ``nodes`` are the
+    graph's: the ones without bars get a lane at the end. ``only`` leaves one node's lane. Without
+    ``others``, bars on other branches are left out.
     """
     entries = course.entries
     drawn = [*_all(course)]
@@ -184,7 +184,6 @@ def timeline_document(
 
 
 def worked_by_node(course: TimelineData) -> dict[str, int]:
-    """Running time of each node on the way to the selected checkpoint, in microseconds."""
     worked: Counter[str] = Counter()
     for node, bar in _all(course):
         if bar.kind in _BUSY and not _is_left(course, bar):
@@ -211,7 +210,6 @@ def _placed(bar: NodeBar, axis: TimeAxis, is_left: bool) -> NodeBar:
 
 
 def _lane(node: str, bars: Sequence[NodeBar], whole: Sequence[NodeBar]) -> TimelineLane:
-    """A lane with these bars; its numbers are those of the bars before some were merged."""
     own = [bar for bar in whole if not bar.is_left] or whole
     took = sum(bar.stop - bar.start for bar in own if bar.kind in _BUSY)
     if own and own[-1].kind in ("answer", "sleep", "worker"):
@@ -228,7 +226,7 @@ def _lane(node: str, bars: Sequence[NodeBar], whole: Sequence[NodeBar]) -> Timel
 def _fitted(
     lanes: Sequence[tuple[str, list[NodeBar]]],
 ) -> Iterator[tuple[str, list[NodeBar]]]:
-    """The lanes with bars of one kind merged that are too narrow to be seen apart."""
+    """Merge bars of one kind that are too narrow to be seen apart."""
     near = 0.0
     found = [(node, _merged(bars, near)) for node, bars in lanes]
     while sum(len(bars) for _, bars in found) > _BARS and near < 100:
@@ -288,7 +286,7 @@ def _drawn(node: str, kind: BarKind, start: int, stop: int, seq: int, **more: ob
 
 
 def _before(course: TimelineData, before: Entry, entry: Entry) -> Iterator[_Drawn]:
-    """The tasks whose end an entry is: a step, or one that is left for a question or a sleep."""
+    """The tasks that an entry ended: a step's, or those paused by a question or a sleep."""
     if entry.source not in ("step", "interrupt", "sleep"):
         return
     if (times := course.times.get(entry.seq)) is not None:
@@ -370,7 +368,6 @@ def _attempts(seq: int, node: str, times: StepTimes, tasks: Iterable[TaskTime]) 
 
 
 def _after(course: TimelineData, entry: Entry, following: Entry) -> Iterator[_Drawn]:
-    """Waits between two entries, and the end of a run without an entry."""
     start, stop = entry.created_at, following.created_at
     if entry.source in ("interrupt", "sleep"):
         kind: BarKind = "answer" if entry.source == "interrupt" else "sleep"
@@ -386,19 +383,16 @@ def _after(course: TimelineData, entry: Entry, following: Entry) -> Iterator[_Dr
 
 
 def _named(nodes: Iterable[str]) -> Sequence[str]:
-    """Each node once, without the graph's start and end."""
     return [node for node in dict.fromkeys(nodes) if node not in (START, END)]
 
 
 def _coming(course: TimelineData, entry: Entry) -> Sequence[str]:
-    """The nodes of the step after an entry that nothing was routed from yet: a queued input."""
     steps = (one for one in course.entries if one.seq > entry.seq and one.source == "step")
     following = next(steps, None)
     return course.working if following is None else following.nodes
 
 
 def _waiting(course: TimelineData, entry: Entry) -> Sequence[str]:
-    """The nodes that ask or sleep: those whose tasks paused, if that is known."""
     times = course.times.get(entry.seq)
     if times is None or times.many is not None:
         return entry.next[:1]
@@ -407,9 +401,9 @@ def _waiting(course: TimelineData, entry: Entry) -> Sequence[str]:
 
 
 def _ended(course: TimelineData, entry: Entry, following: Entry | None) -> int | None:
-    """When the run of an entry failed after it, without another.
+    """When the entry's run failed after it, without another run.
 
-    A run that another took over ended at a time nobody knows: its thread waited for a worker.
+    A run that was taken over has no known end: its thread waited for a worker.
     """
     run = course.runs.get(entry.run_id)
     if run is None or run.status != "failed" or run.ended_at is None:

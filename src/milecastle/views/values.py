@@ -1,4 +1,4 @@
-"""Values of the state as JSON for display.
+"""State values as JSON for display.
 
 Values JSON cannot express are written as text: times in ISO 8601, sets as sorted lists, bytes in
 base64, non-finite numbers by name, and integers with more digits than Python writes in hexadecimal.
@@ -44,8 +44,6 @@ def as_json(value: Any, *, indent: int | None = None) -> str:
 
 
 class PlainValue(msgspec.Struct, frozen=True):
-    """A value that ``plain`` has converted."""
-
     value: Any
 
 
@@ -98,7 +96,7 @@ def _items(items: list[Any]) -> Iterator[str]:
 
 
 def json_size(value: Any, most: int) -> int:
-    """About how many bytes a value takes as JSON; counting stops above ``most``.
+    """Estimate a value's size in bytes as JSON; counting stops above ``most``.
 
     Values that are not JSON may have any size, and count as too large.
     """
@@ -187,7 +185,7 @@ def _converted(value: Any) -> Any:
 
 
 def fitted(schema: StateSchema, given: Mapping[str, Any], typed: Mapping[str, str]) -> Any:
-    """Values from JSON converted to the types the channels declare, where that is obvious.
+    """Convert JSON values to the channels' declared types, where that is obvious.
 
     ``typed`` contains the text as typed: ``--set version=5`` is text if the channel takes text.
     Values that do not match are left as they are: the engine reports them.

@@ -1,10 +1,10 @@
-"""Threads of older code: whether they would resume with an app's, and what it would do now.
+"""Compatibility: whether an app's code would resume older threads, and their replays.
 
 Rules:
 
-- Lists are of the newest threads and never grow with the store.
-- Replays call code of the user, so the caller decides whether to make any. Those of a list end with
-  the thread during which its time is up.
+- Lists have the newest threads and never grow with the store.
+- Replays call the user's code, so the caller decides whether to make any. A list's replays end
+  with the thread during which its time is up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SECONDS: Final = 2.0
 
 
 class FitsDocument(Document, frozen=True):
-    """The newest unfinished threads of a graph, 20 of each status; ``is_cut`` if there are more.
+    """A graph's newest unfinished threads, 20 in each status; ``is_cut`` if there are more.
 
     ``skipped`` cannot be read here, or are flows too many or too long to be replayed.
     """
@@ -54,7 +54,7 @@ class FitsDocument(Document, frozen=True):
 
 
 class ReplaysDocument(Document, frozen=True):
-    """The newest threads of a graph, replayed.
+    """A graph's newest threads, replayed.
 
     ``skipped`` are too many or too long, or cannot be read here.
     """
@@ -64,11 +64,10 @@ class ReplaysDocument(Document, frozen=True):
 
 
 def thread_fit(app: App[Any], info: ThreadInfo) -> ThreadFit | None:
-    """A thread that has something left to run, and whether it would resume; else ``None``."""
     head = app.store.head(info.key)
     if head is None or not (head.next or head.route):
         return None
-    return _fit_line(info, head, app.fit(info.key))
+    return _fit_line(info, head, app.compatibility(info.key))
 
 
 def _fit_line(info: ThreadInfo, head: Entry, fit: Compatibility) -> ThreadFit:
@@ -97,9 +96,9 @@ def replay_line(app: App[Any], info: ThreadInfo, nodes: Collection[str] = ()) ->
 
 
 def fits_document(app: App[Any], tenant: str) -> FitsDocument:
-    """Whether a graph's unfinished threads would resume. Flows are replayed.
+    """Compatibility of a graph's unfinished threads. Flows are replayed.
 
-    Threads of one version that would run the same nodes are judged once, if no subgraph has a
+    Threads in one version that would run the same nodes are judged once, if no subgraph has a
     thread of its own.
     """
     infos, is_cut = _unfinished(app, tenant)
@@ -111,13 +110,12 @@ def fits_document(app: App[Any], tenant: str) -> FitsDocument:
         alike = (head.fingerprint, head.next, head.route) if is_alike else info.key
         with suppress(MilecastleError):
             if alike not in known:
-                known[alike] = app.fit(info.key)
+                known[alike] = app.compatibility(info.key)
             found.append(_fit_line(info, head, known[alike]))
     return FitsDocument(threads=tuple(found), skipped=len(infos) - len(found), is_cut=is_cut)
 
 
 def replays_document(app: App[Any], tenant: str) -> ReplaysDocument:
-    """This code on a graph's newest threads, as ``milecastle replay`` reports it."""
     page = app.store.recent_threads(tenant, limit=_SCANNED)
     infos = list(_of_graph(app, page.items))[:_REPLAYED]
     found: list[ReplayLine] = []
@@ -148,7 +146,6 @@ def _of_graph(app: App[Any], infos: Iterable[ThreadInfo]) -> Iterator[ThreadInfo
 def _with_heads(
     store: Store, infos: Iterable[ThreadInfo], *, is_short: bool
 ) -> Iterator[tuple[ThreadInfo, Entry]]:
-    """Threads that have one; if ``is_short``, of at most 200 checkpoints, until time is up."""
     end = monotonic() + _SECONDS
     for info in infos:
         head = store.head(info.key)

@@ -93,7 +93,7 @@ def test_a_commit_leaves_both_and_a_rollback_nothing(desk: Desk) -> None:
         insert(mine)
         mine.commit()
     assert desk.orders() == 1
-    app.ring()
+    app.notify_workers()
     work(app)
     assert app.state("order").state["log"] == ["a"]
     with closing(desk.connect()) as mine:
@@ -124,6 +124,25 @@ def test_a_message_is_part_of_the_transaction(desk: Desk) -> None:
     assert [one.value for one in app.mailbox("new")] == ["hello"]
     assert [one.value for one in app.mailbox("order")] == ["paid"]
     assert desk.orders() == 1
+
+
+def test_a_lost_connection_of_the_store_is_unavailable(desk: Desk) -> None:
+    """Was broken: an internal error was raised."""
+    app = desk.app()
+    app.submit(start(), "order")
+    if desk.kind == "sqlite":
+        return
+    with closing(desk.connect()) as mine:
+        insert(mine)
+        mine.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        with pytest.raises(Unavailable, match="the caller's transaction"):
+            app.send("order", "paid", "news", key="k", connection=mine)
+        assert not app.send("order", "paid", "news", key="k", connection=mine).reused
+        mine.commit()
+    assert ([one.value for one in app.mailbox("order")], desk.orders()) == (["paid"], 1)
 
 
 def test_a_key_sent_by_two_transactions_at_once_is_one_message(desk: Desk) -> None:
@@ -225,10 +244,10 @@ def test_an_encrypted_thread_needs_its_key_before(desk: Desk) -> None:
     app = desk.app(encryption=Keyring({"main": b"k" * 32}, store=desk.store))
     with closing(desk.connect()) as mine:
         insert(mine)
-        with pytest.raises(InvalidRequest, match=r"app\.prepare\('order'\)"):
+        with pytest.raises(InvalidRequest, match=r"app\.create_key\('order'\)"):
             app.submit(start(), "order", connection=mine)
         mine.rollback()
-        app.prepare("order")
+        app.create_key("order")
         insert(mine)
         app.submit(start(), "order", connection=mine)
         mine.commit()

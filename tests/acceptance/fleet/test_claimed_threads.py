@@ -14,7 +14,7 @@ from milecastle import END, START, App, Event, Observer, StateGraph, Store, Thre
 from milecastle.app.runs.submission import require_shared
 from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
-from milecastle.ports.claims import WorkerInfo
+from milecastle.ports.workers import WorkerInfo
 from milecastle.views.decoding import decode
 from milecastle.views.fleet import workers_document
 from milecastle.views.listing import thread_lines

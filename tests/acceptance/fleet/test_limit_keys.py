@@ -11,7 +11,7 @@ from milecastle import App, InvalidRequest, Store, ThreadKey, current, interrupt
 from milecastle.app.runs.ownership import current_owner
 from milecastle.app.runs.submission import require_shared
 from milecastle.fleet.worker import Worker
-from milecastle.ports.claims import WorkerInfo
+from milecastle.ports.workers import WorkerInfo
 from milecastle.stores import Limit
 from milecastle.views.reasons import why_document
 from tests.acceptance.fleet.working import QUICK, Trip, line, note, start, work

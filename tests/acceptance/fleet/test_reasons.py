@@ -17,9 +17,9 @@ from milecastle.fleet.prometheus import bucket_families, render
 from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
 from milecastle.ports.buckets import Bucket, bucket_levels, require_buckets
-from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
+from milecastle.ports.workers import WorkerInfo
 from milecastle.testing.entries import Writer, a_key
 from milecastle.views.fleet import queue_document
 from milecastle.views.reasons import fleet_troubles, why_document

@@ -229,6 +229,25 @@ def test_a_retry_whose_message_was_discarded_waits_for_another(store: Store) -> 
     assert app.wait("t", timeout=10).state["log"] == ["good"]
 
 
+def test_a_queued_run_whose_message_was_discarded_waits_for_another(store: Store) -> None:
+    """Was broken: the worker refused the thread, with a growing delay, forever."""
+    app = line(store, two)
+    app.submit(start(), "t")
+    work(app)
+    number = app.send("t", 1, "go").number
+    app.cancel("t")
+    assert app.retry("t").status == "queued"
+    app.discard("t", number)
+    work(app)
+    row = store.thread(KEY)
+    assert row is not None
+    assert (row.status, row.due_at, row.worker) == ("sleeping", None, "")
+    for value in (2, 3):
+        app.send("t", value, "go")
+    work(app)
+    assert app.wait("t", timeout=10).state["log"] == [2, 3]
+
+
 @pytest.mark.requirement("M1")
 def test_a_retried_node_receives_the_same_messages(store: Store, run: Runner) -> None:
     """Fails if the messages of a failed attempt are not given back."""

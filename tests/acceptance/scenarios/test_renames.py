@@ -79,7 +79,7 @@ EXPECTED: dict[str, Any] = {"name": "walls", "remarks": ["first", "walls yes", "
 def test_question_is_answered_under_the_new_names(call: Caller, store: Store, by_id: bool) -> None:
     old, new = versions(asking, store)
     asked = ids(call.invoke(old, GIVEN))["well?"]
-    fit = new.fit("t")
+    fit = new.compatibility("t")
     assert fit
     assert "node 'work' renamed to 'labour'" in fit.note
     assert "key 'notes' renamed to 'remarks'" in fit.note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from milecastle.fleet.heartbeat import Heartbeat
@@ -12,6 +13,11 @@ from tests.simulation.fleet.virtual_loop import Dead
 __all__ = ["SimulatedHeartbeat"]
 
 
+_NEAR = 2.0
+_LOOK = 1.0
+"""Between beats that are further apart, a worker looks for silent ones about this often."""
+
+
 class SimulatedHeartbeat(Heartbeat):
     """Beats on virtual time. A course may have it beat on the event loop: a control."""
 
@@ -19,6 +25,8 @@ class SimulatedHeartbeat(Heartbeat):
         super().__init__(store, **named)
         self._process: Process = store.process
         self._is_over = False
+        is_near = self._interval <= _NEAR
+        self._pause = self._interval / (1 if is_near else ceil(self._interval / _LOOK))
 
     def start(self) -> None:
         self._store.beat(self._describe())
@@ -28,7 +36,7 @@ class SimulatedHeartbeat(Heartbeat):
         self._is_over = True
 
     def _later(self) -> None:
-        self._process.course.timeline.after(self._interval, self._step, self._process)
+        self._process.course.timeline.after(self._pause, self._step, self._process)
 
     def _step(self) -> None:
         process = self._process
@@ -40,10 +48,14 @@ class SimulatedHeartbeat(Heartbeat):
             return
         process.beating_since = began = process.now
         try:
-            self.beat()
+            self._try(self._beat if self._is_due() else self.reclaim)
         except Dead:
             return
         process.beating_since = None
         if process.now - began > 2 * SECOND:
             process.disturb()
         self._later()
+
+    def _is_due(self) -> bool:
+        is_each = self._pause == self._interval
+        return is_each or self.age is None or self.age > self._interval - self._pause / 2

@@ -15,6 +15,7 @@ import msgspec.structs
 from milecastle.errors import StoreError, Unavailable
 from milecastle.ports.claims import ClaimStore, is_due
 from milecastle.ports.notifying import Listen
+from milecastle.ports.reading import FleetReader, StoreReader
 from milecastle.ports.store import Batch, Capabilities, Store
 from tests.simulation.fleet.timeline import SECOND
 from tests.simulation.fleet.virtual_loop import Dead, VirtualLoop
@@ -249,7 +250,7 @@ def _methods(port: Any) -> list[str]:
     return [name for name, value in members.items() if name[0] != "_" and isfunction(value)]
 
 
-_LOGS = frozenset(_methods(Store))
+_LOGS = frozenset((*_methods(StoreReader), *_methods(Store)))
 
-for _name in (*_LOGS, *_methods(ClaimStore)):
+for _name in (*_LOGS, *_methods(FleetReader), *_methods(ClaimStore)):
     setattr(Connection, _name, _passing(_name))

@@ -49,7 +49,7 @@ async def _use_twins(app: App[Count], path: Path) -> dict[str, Any]:
     loaded = await app.aload_checkpoint(path)
     result = await app.aresume_from_checkpoint(path, thread="a")
     assert result["n"] == 5
-    assert (await app.afit("a")).reasons == app.fit("a").reasons == ()
+    assert (await app.acompatibility("a")).reasons == app.compatibility("a").reasons == ()
     return loaded
 
 

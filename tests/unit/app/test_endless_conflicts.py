@@ -38,4 +38,4 @@ def test_submit_and_cancel_give_up_after_many_conflicts() -> None:
     with pytest.raises(Conflict):
         app.cancel("t")
     with pytest.raises(InvalidRequest, match="no thread 'other'"):
-        app.fit("other")
+        app.compatibility("other")

@@ -110,7 +110,7 @@ def test_a_configurable_dict_is_not_a_thread() -> None:
     for method in (app.invoke, app.stream):
         with pytest.raises(InvalidRequest, match="thread='my-thread'"):
             method({"n": 1}, CONFIGURABLE)
-    for method in (app.state, app.history, app.resume, app.fit):
+    for method in (app.state, app.history, app.resume, app.compatibility):
         with pytest.raises(InvalidRequest, match="thread='my-thread'"):
             method(CONFIGURABLE)
     with pytest.raises(InvalidRequest, match="thread='my-thread'"):

@@ -10,8 +10,8 @@ import pytest
 from milecastle import RunInProgress
 from milecastle.app.runs.ownership import refuse_busy, why_lost
 from milecastle.model.run import Owner, RunRecord
-from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.store import Batch
+from milecastle.ports.workers import WorkerInfo
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing.entries import Writer, a_key

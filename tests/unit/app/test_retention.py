@@ -241,14 +241,14 @@ class Racing(WrappedStore):
     diary: Diary | None = None
     trouble: type[Exception] | None = None
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Any) -> int:
+    def prune(self, key: ThreadKey, **options: Any) -> int:
         if self.moves:
             self.moves -= 1
             if self.trouble:
                 raise self.trouble("in between")
             assert self.diary is not None
             self.diary.write(1)
-        return super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        return super().prune(key, **options)
 
 
 @pytest.mark.parametrize("trouble", [None, InvalidRequest])
@@ -292,8 +292,8 @@ def test_what_a_live_writer_rests_on_stays() -> None:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ({}, "needs keep_last, older_than or both"),
-        ({"threads": ("a",)}, "needs keep_last, older_than or both"),
+        ({}, "needs keep_last, older_than or archive_after"),
+        ({"threads": ("a",)}, "needs keep_last, older_than or archive_after"),
         ({"keep_last": 0}, "keep_last must be at least 1"),
         ({"older_than": -DAY}, "must not be negative"),
     ],

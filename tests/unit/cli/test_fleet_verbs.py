@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from milecastle.model.run import Owner
-from milecastle.ports.claims import WorkerInfo, system_time
+from milecastle.ports.claims import system_time
+from milecastle.ports.workers import WorkerInfo
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.views.documents import (
     QueueDocument,

@@ -72,6 +72,7 @@ CALLS: dict[str, tuple[int, list[str]]] = {
     "retry": (5, [f"{EVIL}4", "--app", "hostile:app"]),
     "runs": (0, []),
     "gc": (0, ["--keep-last", "1"]),
+    "restore": (2, [EVIL]),
     "verify": (0, []),
     "repair": (0, []),
     "copy": (0, ["sqlite:///runs.db", "file://kept", "--thread", EVIL]),

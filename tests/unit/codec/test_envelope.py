@@ -19,6 +19,7 @@ from milecastle.codec.envelope import (
     FORMAT_VERSION,
     UNBOUND,
     PayloadPlace,
+    frame_archive,
     frame_objects,
     seal,
     unseal,
@@ -101,9 +102,11 @@ def test_newer_version_is_distinguished_from_damage() -> None:
 def test_payload_that_names_objects_is_not_read_without_them() -> None:
     with pytest.raises(NoObjects):
         unseal(frame_objects(b"whatever"))
+    with pytest.raises(NoObjects):
+        unseal(frame_archive(b"segments", seal(b"whatever")))
 
 
-@pytest.mark.parametrize(("version", "flags"), [(0, 0), (1, 16), (1, 128), (1, 17)])
+@pytest.mark.parametrize(("version", "flags"), [(0, 0), (1, 32), (1, 128), (1, 33)])
 def test_a_version_or_flag_that_never_was_is_refused(version: int, flags: int) -> None:
     with pytest.raises(CodecError, match="no format"):
         unseal(frame(version, flags, zstd.compress(b"x")))

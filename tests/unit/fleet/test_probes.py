@@ -19,8 +19,8 @@ from milecastle.fleet import probes
 from milecastle.fleet.probes import Probes, parse_address
 from milecastle.fleet.prometheus import MOST, Family, queue_families, render
 from milecastle.fleet.worker import Worker
-from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.notifying import Listen
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import QUICK, STRICT, Trip, line, note, start, until
 from tests.postgres_cluster import wait_until

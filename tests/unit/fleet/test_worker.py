@@ -16,9 +16,9 @@ import pytest
 from milecastle import InvalidRequest, Keyring, StoreError, ThreadKey, Unavailable, interrupt
 from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
+from milecastle.ports.workers import WorkerInfo
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import QUICK, Trip, line, note, serving, start, until, work
 

@@ -99,7 +99,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     gc.collect()
     gc.freeze()  # a full collection of what pytest has takes long enough to be seen
     yield found
-    gc.unfreeze()
     found.close()
 
 

@@ -589,7 +589,7 @@ def test_problem_for_the_errors_of_a_service(api: Api) -> None:
         lambda: api.app.fork("nope", 1),
         lambda: api.app.update_state("nope", {}),
         lambda: api.app.tag("nope", ["x"]),
-        lambda: api.app.fit("nope"),
+        lambda: api.app.compatibility("nope"),
     ]
     for call in calls:
         with pytest.raises(ThreadNotFound) as raised:

@@ -217,13 +217,13 @@ def test_thread_that_cannot_be_judged_does_not_end_the_page(
     """Tried: without the suppression, for a thread deleted after it was listed."""
     api.run("asks", 42)
     new = build().compile(store=api.app.store)
-    real: Any = vars(App)["fit"]
+    real: Any = vars(App)["compatibility"]
 
-    def fit(app: Any, thread: Any) -> Any:
+    def compatibility(app: Any, thread: Any) -> Any:
         api.app.delete(thread)
         return real(app, thread)
 
-    monkeypatch.setattr(App, "fit", fit)
+    monkeypatch.setattr(App, "compatibility", compatibility)
     api.serve(new)
     found = fits_document(new, "default")
     assert (found.threads, found.skipped) == ((), 1)

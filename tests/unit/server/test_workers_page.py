@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec.structs
 
 from milecastle.model.run import Owner
-from milecastle.ports.claims import ClaimStore, WorkerInfo
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
+from milecastle.ports.workers import WorkerInfo
 from tests.unit.server.browsing import Browser
 from tests.unit.server.calling import OTHER, Api, build, token_of, trip
 from tests.unit.server.test_threads_page import HOSTILE, fill

@@ -14,7 +14,7 @@ from milecastle import END, START, App, Keyring, Retry, StateGraph, ThreadKey, i
 from milecastle.app.runs.submission import require_shared
 from milecastle.errors import ExecutionError
 from milecastle.model.run import FAILED_NODE, FAILED_TYPE, Owner
-from milecastle.ports.claims import WorkerInfo
+from milecastle.ports.workers import WorkerInfo
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.failures import FailuresDocument, failures_document, recent_runs
 from milecastle.views.node_statistics import StatisticsCache

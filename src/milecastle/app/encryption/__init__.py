@@ -1,1 +1,1 @@
-"""Encryption of threads: the keyring and the key store."""
+"""Thread encryption: the keyring and the key store."""

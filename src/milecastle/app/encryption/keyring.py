@@ -2,9 +2,9 @@
 
 Rules:
 
-- The thread keys are in a store of any kind, wrapped by a key of the keyring, as one thread
-  each of the reserved tenant ``milecastle.keys``; names are hashed.
-- The first writer of a thread creates its key. The key store's fence ensures there is
+- The thread keys are in a store, wrapped by a keyring's key, as one thread each in the reserved
+  tenant ``milecastle.keys``; names are hashed.
+- A thread's first writer creates its key. The key store's fence ensures there is
   only one. A writer starting a thread whose key already exists gives the key a new life, so that
   it is not erased on behalf of the previous thread.
 - Subgraph threads share their parent's key, and are deleted with it.
@@ -41,7 +41,7 @@ _PAGE: Final = 1000
 class Keyring:
     """Keys by id, 32 bytes each (or base64 of them). The first wraps; the others only unwrap.
 
-    ``store`` (a URL, a name or a store) holds the keys of the threads. Reading needs both this
+    ``store`` (a URL, a name or a store) holds the threads' keys. Reading needs both this
     keyring and that store; erasing a key there makes every copy of the thread unreadable.
     """
 
@@ -89,7 +89,7 @@ class Keyring:
             if found is None:
                 raise InvalidRequest(
                     f"thread '{key.thread}' has no key yet, and creating one would wait for the "
-                    f"caller's transaction: call app.prepare('{key.thread}') before it begins"
+                    f"caller's transaction: call app.create_key('{key.thread}') before it begins"
                 )
         elif new and (found is None or not is_child(key)):
             found = self._begin(address, found)
@@ -104,7 +104,7 @@ class Keyring:
         return not is_child(key) and self._keys.delete_thread(_address(key))
 
     def eraser(self, key: ThreadKey) -> Callable[[], bool]:
-        """Erases a thread's key, unless a thread of that name starts after this call."""
+        """Erases a thread's key, unless a thread with that name starts after this call."""
         address = _address(key)
         seen = None if is_child(key) else self._keys.get_latest(address)
 
@@ -119,10 +119,9 @@ class Keyring:
         return erase
 
     def rotate(self) -> int:
-        """Wrap the keys of all threads with the current key; return how many were rewrapped.
+        """Wrap all threads' keys with the current key; return how many were rewrapped.
 
-        Afterwards the other keys can be removed from the keyring. No entry of any thread is
-        rewritten.
+        Afterwards the other keys can be removed from the keyring. No entry is rewritten.
         """
         count = 0
         last: str | None = None

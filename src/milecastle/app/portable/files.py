@@ -3,7 +3,7 @@
 Rules:
 
 - A file resumes as its thread does: it contains the state, every pending node, the items
-  sent to them, and the questions, answers and wake times of their tasks. If it cannot contain
+  sent to them, and their tasks' questions, answers and wake times. If it cannot contain
   something, saving fails.
 
 - A file is valid pickle (``codec/pickles.py``) with a checksum and perhaps a signature
@@ -126,11 +126,7 @@ _END_SIZE: Final = 1024
 
 @prepared
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file's contents.
-
-    ``version`` comes first, so a newer one is recognized before the rest is read.
-    ``pending`` is the checkpoint's content besides the state: ``engine/reserved_channels.py``.
-    """
+    """``version`` comes first, so a newer one is recognized before the rest is read."""
 
     version: str = FORMAT
     graph: str
@@ -165,8 +161,6 @@ _Send = tuple[str, dict[str, Any] | None]
 
 
 class PortableFiles:
-    """Portable files for one graph. Interrupts are saved in ``folder``, if set."""
-
     def __init__(
         self,
         graph: CompiledGraph,
@@ -227,12 +221,6 @@ class PortableFiles:
         results: Mapping[str, Any] | None = None,
         pending: Reserved | None = None,
     ) -> bytes:
-        """A file's bytes.
-
-        Raises:
-            InvalidRequest: the graph has no such node, or the state does not match it.
-            UnserializableState: something cannot be saved; the error has its path.
-        """
         names = (node, *next) if next else ()
         unknown = [name for name in names if name not in self.graph.nodes]
         if unknown:
@@ -261,7 +249,7 @@ class PortableFiles:
             raise
 
     def load(self, path: FilePath) -> dict[str, Any]:
-        """The contents of a file for users: state, node, config, timestamp, version.
+        """A file's contents for users: state, node, config, timestamp, version.
 
         ``results`` is included if the file was saved at a fan-in.
         """
@@ -343,7 +331,7 @@ class PortableFiles:
     def _check_fit(self, content: _Content, path: Path, *, typed: bool = True) -> str:
         """Refuse a mismatch with this graph; otherwise return a note about the changes, or ''.
 
-        An outline has no objects, so the types of its values are not checked.
+        An outline has no objects, so its values' types are not checked.
         """
         graph = self.graph
         fit = judge_compatibility(self._entry(content, ""), content.manifest, graph)
@@ -404,7 +392,6 @@ def _portable(ending: Ending) -> Reserved:
 
 
 def merge_config(saved: Any, given: Any) -> Any:
-    """The given config merged over the saved one, key by key if both are mappings."""
     if given is None:
         return saved
     if not isinstance(saved, Mapping) or not isinstance(given, Mapping):

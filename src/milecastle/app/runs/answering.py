@@ -70,7 +70,6 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
         return (self.question,) if self.question is not None else tuple(self.answers or ())
 
     def renamed(self, renames: Renames) -> Given:
-        """Ids under the new node names: the caller may have read the old ones."""
         if not renames:
             return self
 
@@ -94,7 +93,7 @@ NOTHING_GIVEN: Final = Given()
 def match_answers(
     thread: str, position: Position, given: Given
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """The answers by the labels of their questions, and who gave them.
+    """The answers by their questions' labels, and who gave them.
 
     Refuses answers to closed questions, and to those shown differently.
     """
@@ -158,7 +157,6 @@ def refuse_unasked(thread: str, position: Position, given: Given) -> None:
 
 
 def refuse_timed_out(thread: str, given: Given, records: Iterable[AnswerRecord]) -> None:
-    """Raise if the answered question, or the last one of the thread, timed out."""
     newest = None
     for record in records:
         if not given.ids or record.question in given.ids:
@@ -180,7 +178,6 @@ def _is_past(place: str, position: Position) -> bool:
 
 
 def refuse_refused(thread: str, given: Given, interrupts: Sequence[Interrupt]) -> None:
-    """Raise if the node refused an answer; the question is open again."""
     for interrupt in interrupts if given else ():
         if interrupt.refused and (not given.ids or interrupt.id in given.ids):
             raise InvalidAnswer(_not_taken(thread, interrupt, interrupt.refused))

@@ -1,4 +1,4 @@
-"""A call: what the caller asks for."""
+"""A call: the caller's request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IfExists = Literal["reject", "take_over", "discard", "cancel", "queue", "keep"]
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of ``invoke``, ``stream``, ``resume`` or ``submit``.
+    """Arguments to ``invoke``, ``stream``, ``resume`` or ``submit``.
 
     ``mode`` is the stream's, or ``None`` without a reader. ``run_id`` names an unsaved run; saved
     runs have their own. ``known`` was read from the thread already. ``is_own``: Milecastle itself
@@ -100,7 +100,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names_run(self) -> bool:
-        """True if the key names a run, if there is one."""
         return self.key is not None and not self.again
 
 

@@ -1,4 +1,4 @@
-"""Closing the unfinished run of a thread from outside: cancel it, hold it, or reject its input.
+"""Closing a thread's unfinished run from outside: cancel it, hold it, or reject its input.
 
 No state is decoded: this needs neither the graph nor its types, only the key if it is encrypted.
 """
@@ -48,14 +48,14 @@ from milecastle.ports.store import Batch, Chain, Store
 def cancel_run(
     store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, run_id: str | None = None
 ) -> bool:
-    """Close the unfinished run of a thread, with a failure record; return whether there was one.
+    """Close a thread's unfinished run, with a failure record; return whether there was one.
 
     With ``run_id``, only that run: ``False`` if another one has the thread by now. A run that
     failed has ended: ``False``, unless workers would retry it, or inputs wait behind it: then its
-    retry is cancelled. So are the waits of a thread a user took back to before its run's end.
+    retry is cancelled. So are the waits in a thread a user took back to before its run's end.
     The thread can be resumed as after a cancellation. ``InvalidRequest`` if inputs wait, and the
     checkpoint from which the next one would start is gone. If the run has ended and inputs wait,
-    the first of them is removed, and the run it would have started is cancelled.
+    the first one is removed, and the run it would have started is cancelled.
     """
     is_cancelled = despite_conflicts(partial(_cancel, store, codec, clock, key, run_id))
     if is_cancelled:
@@ -77,7 +77,7 @@ def settle(
 
     Notify its parent if it was spawned, and its graph's hooks; cancel its children if it was
     cancelled. Then its index row says so: until then it is due, and a writer that replaces it calls
-    this first. Without ``read_state`` the state of a completed run cannot be sent, and without
+    this first. Without ``read_state`` a completed run's state cannot be sent, and without
     ``notify`` no hook notified: that is left to a worker.
     """
     head, info = store.head(key), store.thread(key)
@@ -168,9 +168,9 @@ def _cancel(
 def _cancel_waiting(
     store: Store, codec: LogCodec, clock: Clock, chain: Chain, ended: RunRecord
 ) -> bool:
-    """Remove the first waiting input of a thread whose run has ended, and cancel its run.
+    """Remove a thread's first waiting input after its run has ended, and cancel its run.
 
-    The entry is one of the run that ended: it leaves the thread where it is, and fences out a
+    The entry belongs to the ended run: it leaves the thread where it is, and fences out a
     worker about to start the input.
     """
     key = ended.key
@@ -219,7 +219,7 @@ def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exc
 def _is_expected(store: Store, head: Entry, ended: RunRecord) -> bool:
     """True if something follows a run that ended at its thread's head.
 
-    That is the retry of one that failed, or an input waiting behind it. If a user took the
+    That is a failed run's retry, or an input waiting behind it. If a user took the
     thread back to before its run's end, it waits to be resumed from there.
     """
     if ended.status in ("completed", "superseded"):
@@ -234,7 +234,6 @@ def _is_expected(store: Store, head: Entry, ended: RunRecord) -> bool:
 
 
 def count_lost(store: Store, key: ThreadKey) -> int:
-    """Number of workers lost in a row with a thread's current step, or before it."""
     chain = store.read(key)
     count = 0
     for entry in reversed(chain.entries if chain else ()):
@@ -252,7 +251,7 @@ def hold_lost(
     count: int,
     notifies: Collection[str] = (),
 ) -> Failure | None:
-    """End the run of a thread with which so many workers were lost; it waits for ``retry``.
+    """End a thread's run with which so many workers were lost; it waits for ``retry``.
 
     ``None`` if the run has ended meanwhile. ``Conflict`` if somebody else has the thread by now.
     """

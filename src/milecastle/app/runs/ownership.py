@@ -23,7 +23,7 @@ from milecastle.errors import RunInProgress
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
-from milecastle.ports.claims import ClaimStore
+from milecastle.ports.reading import FleetReader, StoreReader
 from milecastle.ports.store import Store, offers
 from milecastle.support.forking import call_in_child
 
@@ -60,8 +60,7 @@ def find_owner(record: RunRecord) -> Sighting:
     return _look_at(owner, name)
 
 
-def why_lost(store: Store, record: RunRecord) -> str:
-    """Reason a running record is not known to be running; empty if it is, or has ended."""
+def why_lost(store: StoreReader, record: RunRecord) -> str:
     if record.status != "running":
         return ""
     found = find_owner(record)
@@ -71,7 +70,6 @@ def why_lost(store: Store, record: RunRecord) -> str:
 
 
 def refuse_busy(store: Store, record: RunRecord, head: int) -> None:
-    """Raise ``RunInProgress`` if a live process drives a run, or workers have it."""
     if record.status == "queued":
         raise _in_progress(record, head, "the queue of the workers (wait() waits for the result)")
     if record.status != "running":
@@ -84,14 +82,13 @@ def refuse_busy(store: Store, record: RunRecord, head: int) -> None:
 
 
 def is_served(record: RunRecord, row: ThreadInfo | None) -> bool:
-    """True if workers have an unfinished run, or will get it without being asked."""
     if record.status == "queued":
         return True
     return row is not None and bool(row.lane) and row.due_at is not None
 
 
-def _live_worker(store: Store, key: ThreadKey) -> str:
-    if not offers(store, ClaimStore):
+def _live_worker(store: StoreReader, key: ThreadKey) -> str:
+    if not offers(store, FleetReader):
         return ""
     info = store.thread(key)
     if info is None or not info.worker:
@@ -165,7 +162,6 @@ _STARTED: Final = 19
 
 
 def _read_stat(name: str, pid: int | None = None) -> list[str] | None:
-    """Process fields after its name; ``None`` if absent, or not for ``pid``."""
     try:
         with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             before, _, after = file.read().rpartition(")")

@@ -1,5 +1,3 @@
-"""A planned run, with everything a driver needs to perform it."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Generator

@@ -1,7 +1,7 @@
-"""Children: runs that a node starts on other threads of its store, under names it can repeat.
+"""Children: runs a node starts on its store's other threads, under names it can repeat.
 
 A child is submitted once, whatever crashes: a node that runs again finds it by its name, and the
-record of its run says which call spawned it. A thread that another call started is refused.
+run record says which call spawned it. A thread that another call started is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_FAILURE: Final = 10_000
 def child_calls(
     parent: ThreadKey, run_id: str, children: Sequence[NewChild], config: Any
 ) -> list[Call]:
-    """Calls that submit children; those without a config of their own have ``config``."""
+    """Calls that submit children; those without their own config have ``config``."""
     return [
         Call(
             input=child.input,
@@ -47,7 +47,6 @@ def child_calls(
 
 
 def refuse_taken(store: Store, call: Call) -> None:
-    """Refuse a thread that exists, unless this call has spawned it before."""
     for run in store.runs(call.thread):
         found = Parent.of(run)
         if found and call.parent and found.call == call.parent.call:
@@ -59,7 +58,6 @@ def refuse_taken(store: Store, call: Call) -> None:
 
 
 def may_have_children(store: Store) -> bool:
-    """True if runs can spawn others: workers run children, which report by messages."""
     return offers(store, ClaimStore) and store.tags is not None and store.mailbox is not None
 
 
@@ -97,7 +95,7 @@ def is_orphaned(store: Store, record: RunRecord) -> bool:
 def notify_parent(
     store: Store, codec: LogCodec, record: RunRecord, status: str, state: Any = None
 ) -> None:
-    """Send the end of a spawned run to its parent; the second time nothing is written.
+    """Send a spawned run's end to its parent; the second time nothing is written.
 
     A parent that is gone is not notified.
     """

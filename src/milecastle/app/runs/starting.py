@@ -4,8 +4,8 @@ Rules:
 
 - ``invoke`` with the same input on a thread with an unfinished run resumes from the last committed
   step: run a script again and it continues.
-- ``invoke`` with the input of the run that completed the thread returns that run's result without
-  running anything. Any other input, or ``again``, is applied on top of its state, as a new run.
+- ``invoke`` with the input that completed the thread returns that run's result without running
+  anything. Any other input, or ``again``, is applied on top of its state, as a new run.
 - A key identifies one run of the thread, followed through its retries, for as long as its record
   exists, whatever came after it. It is compared again by the commit that starts or enqueues a run.
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
@@ -232,13 +232,11 @@ class Start(msgspec.Struct):
         return self._resumed(over, previous, given, digest, config)
 
     def _settle(self, previous: RunRecord) -> None:
-        """Let a run that ended do what it left to do, before its index row is replaced."""
         hooks = self.threads.graph.hooks
         if hooks or PARENT in previous.metadata or previous.status == "cancelled":
             settle_thread(self.threads.unbound, self.key)
 
     def child(self, update: Mapping[str, Any]) -> RunPlan:
-        """Start or continue a subgraph's run; its parent decides when."""
         key = self.key
         found = self.threads.store.open(key)
         self.threads = threads = self.threads.for_thread(key, found.chain if found else None)
@@ -271,7 +269,6 @@ class Start(msgspec.Struct):
             )
 
     def at(self, position: Position, note: str) -> RunPlan:
-        """Start a thread, which must not have checkpoints yet, at a position from a file."""
         name = self.key.thread
         if self.threads.store.head(self.key) is not None:
             raise InvalidRequest(
@@ -285,11 +282,9 @@ class Start(msgspec.Struct):
 
     @property
     def _stored_config(self) -> Any:
-        """The call's config, if the graph declares its type: others are not stored."""
         return self.call.config if self.threads.graph.config_type is not None else None
 
     def _ended(self, position: Position, run_id: str, ended: Ending) -> RunPlan:
-        """Nothing is to be run: the thread completed with this input, or waits."""
         return self.make(position=position, run_id=run_id, ended=ended)
 
     def _afresh(self) -> BroughtOver:
@@ -370,9 +365,9 @@ class Start(msgspec.Struct):
         unless: str | None = None,
         config: Any = None,
     ) -> RunPlan:
-        """Start a run with another input, on the state before the input of an unfinished run.
+        """Start a run with another input, on the state before an unfinished run's input.
 
-        The unfinished run is closed with the first entry of the new one.
+        The unfinished run is closed with the new one's first entry.
         """
         threads, head = self.threads, chain.entries[-1]
         threads.refuse_foreign(previous)
@@ -409,8 +404,8 @@ class Start(msgspec.Struct):
             elif (resting := self._still_waits(over, previous)) is not None:
                 return resting
             waits = waits_at(position.reserved)
-            is_retried = previous.status == "failed" and call.is_claimed
-            is_cut_short = previous.status == "running" or is_retried
+            is_started = previous.status in ("queued", "failed") and call.is_claimed
+            is_cut_short = previous.status == "running" or is_started
             if not is_cut_short or not (waits.topics or waits.deadlines):
                 # otherwise it stops again: its index row says for what it waits
                 refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
@@ -451,8 +446,8 @@ class Start(msgspec.Struct):
     ) -> tuple[frozenset[str], Mapping[str, int]]:
         """The waits a message has ended, and those whose deadlines have passed.
 
-        A queued run leaves its deadlines to its worker. The questions of a subgraph are answered
-        in the root's log, and time out there, so one of both is refused.
+        A queued run leaves its deadlines to its worker. A subgraph's questions are answered
+        in the root's log, and time out there, so one or the other is refused.
         """
         if waits_at(position.reserved) is NOTHING:
             return frozenset(), {}
@@ -510,8 +505,8 @@ class Start(msgspec.Struct):
     ) -> RunPlan:
         """``head`` is the thread's newest entry, if not the one at the position.
 
-        ``at`` is where the run starts, if its thread has no entry there. ``unless`` is the digest
-        of the key no run of the thread has yet. ``config`` replaces the stored one.
+        ``at`` is where the run starts, if its thread has no entry there. ``unless`` is a key's
+        digest that no run in the thread has yet. ``config`` replaces the stored one.
         """
         threads, position = self.threads, over.position
         if self.call.limit_key is not None:
@@ -563,7 +558,7 @@ class Start(msgspec.Struct):
 
 
 def settle_thread(threads: Threads, key: ThreadKey) -> bool:
-    """``settle`` with the state of a completed run, and the hooks of its graph."""
+    """``settle`` with a completed run's state, and its graph's hooks."""
 
     def read_state() -> Any:
         position, _ = threads.existing(key)
@@ -574,7 +569,6 @@ def settle_thread(threads: Threads, key: ThreadKey) -> bool:
 
 
 def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan:
-    """Plan a subgraph's run: its own thread, under its parent's."""
     parent, subgraph = effect.parent, effect.subgraph
     graph, journal = subgraph.graph, parent.journal
     make = partial(
@@ -605,7 +599,7 @@ def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan
 
 
 def _child_key(store: Store, parent: ThreadKey, effect: Begin) -> ThreadKey:
-    """A subgraph's thread; one that began under a former name of its node keeps it."""
+    """A subgraph's thread; one that began under its node's former name keeps it."""
     key = child_key(parent, effect.place, effect.task)
     former = effect.parent.graph.nodes[effect.node].policy.renamed_from
     if not former or store.head(key) is not None:
@@ -630,7 +624,7 @@ def enqueue(
     call: Call,
     observers: Observers,
 ) -> tuple[RunRecord, bool] | None:
-    """Let an input wait behind the runs of a busy thread; the run, and whether it was there before.
+    """Let an input wait behind a busy thread's runs; the run, and whether it was there before.
 
     A key naming a run finds it, without ``waits`` too. ``None`` if the thread is free, or its
     unfinished run has this input: then it is not to wait.
@@ -712,7 +706,7 @@ def _input_place(run_id: str) -> PayloadPlace:
 
 
 def _end_of_run(threads: Threads, chain: Chain, run: RunRecord) -> Chain | None:
-    """The chain of the entry with which a run completed, below later entries; ``None`` if pruned.
+    """The chain up to the entry with which a run completed, below later ones; ``None`` if pruned.
 
     ``chain`` is the head's.
     """
@@ -769,10 +763,6 @@ def _refuse_sleeping(
 
 
 def _rows(threads: Threads, journal: Journal) -> Mapping[str, Mapping[str, Any]]:
-    """Results of the step's finished tasks.
-
-    ``Conflict`` if another run owns the thread by now.
-    """
     key, expected = journal.key, journal.head
     chain = threads.store.read(key)
     head = chain.entries[-1].seq if chain is not None else 0

@@ -16,23 +16,19 @@ S = TypeVar("S")
 
 StreamMode = Literal["updates", "state", "events"]
 
+_TYPES: Final[dict[str, tuple[EventType, ...]]] = {
+    "updates": ("update", "interrupt", "emit", "sleep"),
+    "state": ("state", "interrupt", "sleep"),
+}
+
 
 def selector(mode: StreamMode) -> Callable[[Event], Event | None]:
-    if mode == "updates":
-        return _updates
-    if mode == "state":
-        return _states
-    if mode != "events":
+    if mode == "events":
+        return lambda event: event
+    if mode not in ("updates", "state"):
         refuse_mode(mode)
-    return lambda event: event
-
-
-def _updates(event: Event) -> Event | None:
-    return event if event.type in ("update", "interrupt", "emit", "sleep") else None
-
-
-def _states(event: Event) -> Event | None:
-    return event if event.type in ("state", "interrupt", "sleep") else None
+    types = _TYPES[mode]
+    return lambda event: event if event.type in types else None
 
 
 def resting_events(
@@ -76,7 +72,7 @@ class EventStream:
     """One run's events. ``close()`` ends the run at its last commit.
 
     A dropped stream does the same in another thread. The garbage collector may drop it at
-    any line, also where this thread holds a lock of the store, which closing needs. Then this
+    any line, also where this thread holds a store lock, which closing needs. Then this
     thread continues after a moment, and the run is closed once the lock is free.
     """
 
@@ -135,7 +131,7 @@ _begun_on: WeakKeyDictionary[Any, set[AsyncGenerator[Event, None]]] = WeakKeyDic
 
 
 class AsyncEventStream:
-    """The events of one run on an event loop. ``aclose()`` ends the run at its last commit.
+    """One run's events on an event loop. ``aclose()`` ends the run at its last commit.
 
     A dropped stream does the same in a task. If the loop ends before that has begun, the
     loop closes the run itself: it is one async generator, which nothing else closes.

@@ -3,7 +3,7 @@
 A run is queued by one commit: its start (an input, an answer, a retry), its record, and the
 thread's index row making it due. The caller may end right after it.
 
-Waiting reads one line of the index. It needs nothing of the process running the thread. Workers
+Waiting reads one index row. It needs nothing from the process running the thread. Workers
 publish a notice when a run stops, so waiting looks when there is something to see: at once on
 PostgreSQL and inside one process. Since a notice may be lost, it also looks from time to time; on
 stores reaching no other process, that is how it learns of runs there.
@@ -60,7 +60,7 @@ class Handle(msgspec.Struct, Generic[S], frozen=True):
     def result(self, timeout: float | None = None) -> Result[S]:
         """Wait until its thread ends or asks something; see ``App.wait``.
 
-        If inputs wait in the thread, this is when the last of them has run.
+        If inputs wait in the thread, this is when the last one has run.
         """
         return self._source.wait(self.thread, timeout)
 
@@ -78,7 +78,6 @@ def lane_of(graph: str, fingerprint: str) -> str:
 
 
 def require_shared(store: Store | None) -> ClaimStore:
-    """The store, if workers can share it."""
     if not offers(store, ClaimStore):
         kept = "no store" if store is None else type(store).__name__
         raise InvalidRequest(
@@ -89,7 +88,6 @@ def require_shared(store: Store | None) -> ClaimStore:
 
 
 def joined_store(store: Store, connection: Any, key: ThreadKey) -> JoinedStore:
-    """The store in the caller's transaction, if it can be that."""
     if store.join is None:
         raise InvalidRequest(
             f"connection= needs a store in a database of the caller, and {type(store).__name__} is "

@@ -1,1 +1,1 @@
-"""Threads outside of a run: read, fork, update, tag, prune, migrate, close, and their children."""
+"""Threads outside a run: read, fork, update, tag, prune, migrate, close, and their children."""

@@ -1,5 +1,3 @@
-"""A thread's answers, read from the entries that stored them."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +18,7 @@ def answers_of(threads: Threads, key: ThreadKey) -> Iterator[AnswerRecord]:
 def answers_in(
     threads: Threads, key: ThreadKey, entries: Iterable[Entry]
 ) -> Iterator[AnswerRecord]:
-    """Answers and timeouts of some entries. Only entries that store some are decoded.
+    """Answers and timeouts in some entries. Only entries that store some are decoded.
 
     An entry repeats the step's earlier answers: those it has not changed are left out.
     """

@@ -1,8 +1,8 @@
 """The subgraph threads: named after the thread, the step and their parent's task.
 
-The step's position starts with the id of its first entry. So a fork of the parent
-never finds another branch's child, and a thread never finds the child of a deleted thread of
-the same name.
+The step's position starts with its first entry's id. So a fork of the parent
+never finds another branch's child, and a thread never finds a deleted thread's child although
+it has the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milecastle.engine.tasks import task_id
 from milecastle.errors import Conflict
 from milecastle.model.keys import SUBGRAPH, ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.ports.claims import ClaimStore
+from milecastle.ports.reading import FleetReader, StoreReader
 from milecastle.ports.store import Store, offers
 
 _LAST: Final = "\U0010ffff"
@@ -44,11 +44,10 @@ def is_child(key: ThreadKey) -> bool:
 
 
 def root_of(key: ThreadKey) -> ThreadKey:
-    """The top-level thread: the key itself, unless it is a subgraph's thread."""
     return ThreadKey(key.tenant, key.thread.partition(SUBGRAPH)[0]) if is_child(key) else key
 
 
-def children_of(store: Store, key: ThreadKey) -> Iterator[ThreadInfo]:
+def children_of(store: StoreReader, key: ThreadKey) -> Iterator[ThreadInfo]:
     prefix = f"{key.thread}{SUBGRAPH}"
     found = every_thread(store, key.tenant, after=prefix)
     return takewhile(lambda info: info.key.thread.startswith(prefix), found)
@@ -84,7 +83,7 @@ def _is_orphan(store: Store, key: ThreadKey) -> bool:
 
 
 def every_thread(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     *,
     status: RunStatus | None = None,
@@ -98,7 +97,7 @@ def every_thread(
 
 
 def own_threads(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     *,
     status: RunStatus | None = None,
@@ -106,7 +105,6 @@ def own_threads(
     limit: int | None = None,
     after: str | None = None,
 ) -> Iterator[ThreadInfo]:
-    """A tenant's threads without those of subgraphs, by thread id."""
     left = limit
     while left is None or left > 0:
         page = _listed(store, tenant, status, tag, _PAGE, after)
@@ -127,7 +125,7 @@ def own_threads(
 
 
 def _listed(
-    store: Store,
+    store: StoreReader,
     tenant: str,
     status: RunStatus | None,
     tag: str | None,
@@ -138,13 +136,13 @@ def _listed(
         found = require_tags(store).threads(tenant, tag, limit=limit, after=after)
     else:
         found = store.threads(tenant, status=status, limit=limit, after=after)
-        if status == "running" and offers(store, ClaimStore):
+        if status == "running" and offers(store, FleetReader):
             return _with_claimed(store, tenant, found, limit, after)
     return [claimed(info) for info in found]
 
 
 def _with_claimed(
-    store: ClaimStore, tenant: str, found: Sequence[ThreadInfo], limit: int, after: str | None
+    store: FleetReader, tenant: str, found: Sequence[ThreadInfo], limit: int, after: str | None
 ) -> Sequence[ThreadInfo]:
     keys = {key for worker in store.workers() for key in store.claimed(worker.id)}
     last = found[-1].key.thread if len(found) == limit else None

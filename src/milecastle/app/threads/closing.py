@@ -1,4 +1,4 @@
-"""Closing the runs an entry leaves behind: those of subgraphs, and the one at the head.
+"""Closing the runs an entry leaves behind: subgraphs', and the one at the head.
 
 Rules:
 
@@ -95,7 +95,7 @@ def close_run(
     owes: bool = False,
     notifies: Collection[str] = (),
 ) -> None:
-    """``owes``: it may have children. ``notifies``: the events of its graph's hooks."""
+    """``owes``: it may have children. ``notifies``: its graph's hook events."""
     key, position = record.key, Position(values={}, entry=chain.entries[-1])
     batch = journal_at(codec, clock, chain, record).append(position, "takeover", note, status)
     known, info = store.thread(key), batch.thread
@@ -131,7 +131,6 @@ def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Ent
 
 
 def attempt_at(store: Store, codec: LogCodec, key: ThreadKey, head: Entry) -> int:
-    """The attempt number in the thread's current step; only task counts are decoded."""
     rows = {
         result.task: codec.decode_state(codec.unseal_result(result))
         for result in store.results(key)

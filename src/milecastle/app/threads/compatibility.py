@@ -1,5 +1,3 @@
-"""Compatibility of a thread with a graph, by comparing their manifests."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,3 @@
-"""The difference between two states, by path."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +22,6 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Changes(list[Change]):
-    """Differences by path. A notebook shows the first ones."""
-
     __slots__ = ()
 
     def _repr_html_(self) -> str:

@@ -117,7 +117,7 @@ class GraphlessLog:
         return self._get(key, None)
 
     def get_by_id(self, key: ThreadKey, checkpoint_id: str) -> Checkpoint[State] | None:
-        """One checkpoint of this thread, or ``None``."""
+        """A checkpoint in this thread, or ``None``."""
         seq = self.store.locate(key, checkpoint_id)
         return None if seq is None else self._get(key, seq)
 
@@ -160,7 +160,7 @@ class GraphlessLog:
         return self.store.threads(tenant, status=status, limit=limit, after=after)
 
     def delete_thread(self, key: ThreadKey) -> bool:
-        """Remove a thread and the threads of its subgraphs; return whether it existed."""
+        """Remove a thread and its subgraphs' threads; return whether it existed."""
         self._refuse_reserved(key.tenant)
         return delete_with_children(self.store, key)
 
@@ -232,7 +232,7 @@ class GraphlessLog:
     ) -> Checkpoint[State]:
         """Append to a thread whose head, read no later than ``parent``, is ``head``.
 
-        Without ``changes`` to the state of ``parent``, the whole state is stored.
+        Without ``changes`` to the parent's state, the whole state is stored.
         """
         self._refuse_misfits(key, parent.entry, made)
         journal = Journal(

@@ -1,4 +1,4 @@
-"""Reading and writing threads outside of a run: read, fork, update, delete.
+"""Reading and writing threads outside a run: read, fork, update, delete.
 
 Everything here is sync. The async API calls it off the event loop.
 """
@@ -60,8 +60,6 @@ Migrate = Callable[[dict[str, Any], tuple[str, ...]], tuple[dict[str, Any], Iter
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """Migration from one older graph. ``types`` are needed to read its states."""
-
     function: Migrate
     types: tuple[type, ...] = ()
 
@@ -76,7 +74,7 @@ def log_codec_for(
 ) -> LogCodec:
     """Codec for plain data and the types this graph's state declares.
 
-    ``types`` are former ones, which replace those of the same names. ``files`` says whether its
+    ``types`` are former ones, which replace those with the same names. ``files`` says whether its
     store has files. ``drops`` reads objects without fields their classes no longer have.
     """
     registry = TypeRegistry.for_annotations(
@@ -97,7 +95,6 @@ def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
 
 
 def recorded(key: ThreadKey, opened: Opened) -> RunRecord:
-    """Record of the run that wrote the head; it must exist."""
     if opened.record is None:
         _refuse_unrecorded(key, opened.chain.entries[-1])
     return opened.record
@@ -107,14 +104,13 @@ def _refuse_unrecorded(key: ThreadKey, entry: Entry) -> NoReturn:
     raise InvalidRequest(f"run {entry.run_id} of thread '{key.thread}' has no record")
 
 
-def _notify_nobody(key: ThreadKey, notice: Notice) -> None:
-    """A graph without hooks, which may have had some."""
+def _notify_nobody(key: ThreadKey, notice: Notice) -> None: ...
 
 
 class Threads:
-    """One graph's threads in one store. ``encrypts``: each of them has its own key.
+    """One graph's threads in one store. ``encrypts``: each has its own key.
 
-    ``notify`` submits the deliveries of a notice.
+    ``notify`` submits a notice's deliveries.
     """
 
     def __init__(
@@ -178,17 +174,14 @@ class Threads:
         return position
 
     def existing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry]:
-        """The thread's current position, or at a checkpoint; it must exist."""
         bound, chain = self._opened(key, at)
         return bound.restore(chain), chain.entries[-1]
 
     def names_thread(self, key: ThreadKey, name: str) -> bool:
-        """True if a name is another thread, not a checkpoint id in this one."""
         is_id = self.store.locate(key, name) is not None
         return not is_id and self.store.head(ThreadKey(key.tenant, name)) is not None
 
     def standing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry, RunRecord]:
-        """``existing`` with the run record; at the head, both are read together."""
         if at is not None:
             bound, chain = self._opened(key, at)
             record = self.record(key, chain.entries[-1])
@@ -214,7 +207,7 @@ class Threads:
     def refuse_foreign(self, record: RunRecord | None) -> None:
         """Refuse to change another graph's run, or another library's.
 
-        Those have no fingerprint, whatever the name is. A run without a graph is one of ``put``.
+        Those have no fingerprint, whatever the name is. A run without a graph is from ``put``.
         """
         name = self.graph.name
         if record and record.graph and (record.graph != name or not record.fingerprint):

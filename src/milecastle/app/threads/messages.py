@@ -1,6 +1,6 @@
 """Sending messages to threads, listing and discarding unread ones.
 
-A message is checked and sealed before it is stored. Sending writes nothing else of the thread: a
+A message is checked and sealed before it is stored. Sending writes nothing else in the thread: a
 run in progress does not notice it before it receives.
 """
 
@@ -59,7 +59,7 @@ def send_message(
 ) -> Sent:
     """Store a message. The second with the same ``key``, or from the same ``task``, is not.
 
-    ``joined`` writes it in a transaction of the caller; ``carried`` is data of observers.
+    ``joined`` writes it in the caller's transaction; ``carried`` is observers' data.
     """
     mailbox = require_mailbox(threads.store)
     check_topic(topic)
@@ -88,7 +88,6 @@ def send_message(
 
 
 def read_debounce(quiet: float | None, at_most: float | None) -> Debounce | None:
-    """The debounce of ``send(quiet=, at_most=)``, in seconds."""
     if quiet is None:
         if at_most is not None:
             raise InvalidRequest("at_most= bounds quiet=: give both")

@@ -2,7 +2,7 @@
 
 The history records either, in the entry with which the run continues. The
 subgraph threads are migrated in the same way, by migrations registered with the app.
-A thread is not resumed if a subgraph it is in the middle of cannot be.
+A thread is not resumed if a subgraph it is running cannot be.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from milecastle.support.printable import quoted
 
 
 class BroughtOver(msgspec.Struct, frozen=True):
-    """The position of a thread in this graph; ``changed``: it differs from its log.
+    """A thread's position in this graph; ``changed``: it differs from its log.
 
     ``renames`` were applied to it.
     ``released`` are tasks whose subgraphs are migrated: their waits are determined again.
@@ -42,7 +42,7 @@ class BroughtOver(msgspec.Struct, frozen=True):
 def foresee(
     threads: Threads, key: ThreadKey, head: Entry, chain: Chain | None = None
 ) -> Compatibility:
-    """Judge a thread, and the subgraphs it is in the middle of, for which its chain is read."""
+    """Judge a thread, and the subgraphs it is running, for which its chain is read."""
     fit = _own_fit(threads, key, head)
     inside = [found.fit() for found in _inside(threads, key, head, chain)]
     unfit = [found for found in (fit, *inside) if not found]
@@ -77,7 +77,6 @@ class _Inside(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(fit, reasons=reasons)
 
     def is_migrated(self) -> bool:
-        """True if a migration will be called for it, or for one inside it."""
         fingerprint = self.chain.entries[-1].fingerprint
         if fingerprint == self.threads.graph.fingerprint:
             return False
@@ -110,7 +109,7 @@ def _inside(
 def bring_over(
     threads: Threads, key: ThreadKey, chain: Chain, *, accept: bool = False
 ) -> BroughtOver:
-    """The position of a thread in this graph.
+    """A thread's position in this graph.
 
     Raises ``ResumeRefused`` with the reasons if there is none.
     """
@@ -154,7 +153,6 @@ def _without_lost_fields(threads: Threads, key: ThreadKey, chain: Chain) -> Posi
 
 
 def _fitting(threads: Threads, key: ThreadKey, position: Position) -> Position:
-    """The position, if its state is valid: a store may have been written to directly."""
     schema = threads.graph.schema
     reasons = schema.misfits(position.values)
     refused = None if reasons else schema.refusal_of(position.values)

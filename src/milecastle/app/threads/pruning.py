@@ -10,6 +10,7 @@ At the cut, a snapshot replaces the entries it was built from. The cut is never 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import msgspec.structs
 
@@ -21,6 +22,7 @@ from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.hosting import NEEDED
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import waiting_inputs
+from milecastle.ports.fencing import pruned_meanwhile
 from milecastle.ports.store import Store
 
 
@@ -37,11 +39,24 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
     head = chain.entries[-1]
     codec = codec.for_thread(key)
     cut = find_cut(store, codec, head, key, keep_last)
-    kept = [entry for entry in store.history(key) if entry.seq >= cut]
-    if cut <= 1 or not kept or kept[-1].seq > cut:  # none if it was deleted since
+    kept = _from(store, key, cut)
+    if cut <= 1 or not kept or kept[0].seq > cut:  # none if it was deleted since
         return 0
-    rewritten = [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept[::-1])]
+    rewritten = [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept)]
     return store.prune(key, head=head.seq, cut=cut, rewritten=rewritten)
+
+
+def snapshots_for(store: Store, codec: LogCodec, key: ThreadKey, cut: int) -> list[Entry]:
+    """Snapshots ``Store.prune`` needs if the entries below a cut go."""
+    kept = _from(store, key, cut)
+    if not kept or kept[0].seq > cut:
+        raise pruned_meanwhile(key, cut)
+    return [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept)]
+
+
+def _from(store: Store, key: ThreadKey, cut: int) -> list[Entry]:
+    newest_first = store.history(key)
+    return [*takewhile(lambda entry: entry.seq >= cut, newest_first)][::-1]
 
 
 def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_last: int) -> int:
@@ -66,7 +81,7 @@ def _next_start(store: Store, key: ThreadKey, head: Entry) -> int | None:
 
 
 def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:
-    """The oldest seq the graph of another library needs; such a graph has no fingerprint.
+    """The oldest seq another library's graph needs; such a graph has no fingerprint.
 
     0 if that checkpoint is not found: then nothing is cut.
     """

@@ -1,6 +1,6 @@
 """Reading a thread: its state, its history, and following it while any process runs it.
 
-A reader following a thread needs nothing of the process running it: the log is the stream.
+A reader following a thread needs nothing from the process running it: the log is the stream.
 """
 
 from __future__ import annotations
@@ -236,9 +236,9 @@ def emitted_after(
 def stored_emissions(
     store: Store, codec: LogCodec, key: ThreadKey, place: tuple[int, int]
 ) -> list[Emitted]:
-    """Emitted values of the step at the head, from a place on, in their order.
+    """Values emitted in the step at the head, from a place on, in their order.
 
-    A place is the seq of a checkpoint, and an offset in the step it belongs to or leads to.
+    A place is a checkpoint's seq, and an offset in the step it belongs to or leads to.
     """
     seen, least = place
     found: list[Emitted] = []
@@ -289,7 +289,7 @@ def _event_of_emitted(one: Emitted, key: ThreadKey, head: Entry) -> Event:
 
 
 class _Follower:
-    """Reads a thread's log as events of the type ``state``, each with its seq.
+    """Reads a thread's log as ``state`` events, each with its seq.
 
     The log is read every ``poll`` seconds; emitted values arrive in between. Stored ones are read
     when their number has changed, and for a tenth of the time at most. Once the thread has
@@ -382,7 +382,6 @@ class _Follower:
         return [self._event(entry) for entry in found if entry.seq > self._after]
 
     def _emissions(self, head: Entry) -> list[Event]:
-        """Stored values not seen yet; all checkpoints before them were."""
         store, key, began = self._threads.store, self._key, monotonic()
         rows = head.step, store.count_results(key, emission_mark(head.step + 1))
         if rows == self._rows or not rows[1] or began < self._rows_from:
@@ -431,7 +430,6 @@ class _Follower:
         )
 
     def _renames_at(self, entry: Entry) -> Renames:
-        """Renames in this graph; looked up once for each graph that wrote entries."""
         if entry.fingerprint not in self._renames:
             self._renames[entry.fingerprint] = self._threads.renames_at(self._key, entry)
         return self._renames[entry.fingerprint]

@@ -1,6 +1,6 @@
-"""Tags of threads: which a call adds, and how they are changed later.
+"""Threads' tags: those a call adds, and later changes.
 
-A call adds its tags with the commit that starts or resumes its run. A later change is a batch of
+A call adds its tags with the commit that starts or resumes its run. A later change is a batch with
 tags alone, at the head: a run in progress does not notice it. If the run moved the head meanwhile,
 it is tried again.
 """
@@ -13,19 +13,20 @@ from typing import Final
 from milecastle.errors import Conflict, InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange, refuse_too_many
+from milecastle.ports.reading import StoreReader
 from milecastle.ports.store import Batch, Store
 from milecastle.ports.tags import Tags
 
 _ATTEMPTS: Final = 1000
 
 
-def require_tags(store: Store | None) -> Tags:
+def require_tags(store: StoreReader | None) -> Tags:
     if store is None or store.tags is None:
         raise InvalidRequest("tags need a store that has them: compile(store='sqlite:///runs.db')")
     return store.tags
 
 
-def tags_at(store: Store, key: ThreadKey) -> tuple[str, ...]:
+def tags_at(store: StoreReader, key: ThreadKey) -> tuple[str, ...]:
     if store.tags is None:
         return ()
     return store.tags.of(key.tenant, [key.thread]).get(key.thread, ())
@@ -41,8 +42,8 @@ def added_tags(store: Store | None, key: ThreadKey, tags: Iterable[str]) -> TagC
 def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, ...]:
     """Change a thread's tags, which must exist; return those it has then.
 
-    Two callers changing them at the same moment may together exceed the number of tags a
-    thread may have. Then it can lose tags, and no longer get any.
+    Two callers changing them at the same moment may together exceed a thread's
+    maximum of tags. Then it can lose tags, and no longer get any.
     """
     require_tags(store)
     attempts = 0

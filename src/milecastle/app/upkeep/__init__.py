@@ -1,1 +1,1 @@
-"""Upkeep of stores: retention, deletion, erasure, copying, verification."""
+"""Store upkeep: retention, deletion, erasure, copying, verification."""

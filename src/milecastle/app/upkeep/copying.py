@@ -23,7 +23,13 @@ import msgspec.structs
 
 from milecastle.app.threads.children import children_of, every_thread
 from milecastle.app.threads.tagging import require_tags, tags_at
-from milecastle.codec.envelope import names_files, names_objects, unframe, unframe_files
+from milecastle.codec.envelope import (
+    names_archive,
+    names_files,
+    names_objects,
+    unframe,
+    unframe_files,
+)
 from milecastle.errors import Conflict, InvalidRequest, NoObjects, ThreadNotFound
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
@@ -305,7 +311,7 @@ class _Copy:
             digests, payload = (
                 unframe_files(row.payload) if names_files(row.payload) else ((), row.payload)
             )
-            if names_objects(payload):
+            if names_objects(payload) or names_archive(payload):
                 unframe(payload)  # refuses it
             for digest in digests:
                 source, target = self._source.file_storage, self._target.file_storage

@@ -18,7 +18,6 @@ _PAGE: Final = 100
 
 
 def copy_memory(source: Store, target: Store, tenant: str) -> int:
-    """Copy a tenant's items the target does not have; return how many."""
     here, there = require_memory(source), require_memory(target)
     copied = 0
     after: ItemPlace | None = None
@@ -29,7 +28,6 @@ def copy_memory(source: Store, target: Store, tenant: str) -> int:
 
 
 def _copy_items(target: MemoryItems, tenant: str, items: Sequence[StoredItem]) -> int:
-    """Write them in one transaction, or one by one if the target has some of them."""
     try:
         target.write(tenant, [_write_of(item) for item in items])
     except MemoryChanged:

@@ -1,12 +1,12 @@
 """Deletion of whole threads, with subgraphs and keys: a stopped one, or by erasure.
 
 Deletion is at the head read before: a thread written to meanwhile stays. The key of an
-encrypted thread is deleted after the thread, and only if no thread of that name has started since
+encrypted thread is deleted after the thread, and only if no thread with that name has started since
 (``Keyring.eraser``).
 
 Erasure deletes threads whatever their state, and reports which. Their keys are deleted first: then
 no copy can be read, whatever happens next. Their data in a workspace is deleted too, if it is given
-or is the folder of a file store.
+or is a file store's folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Retention: selects and deletes old checkpoints and threads of a tenant.
+"""Retention: selects, deletes and archives a tenant's old checkpoints and threads.
 
 Rules:
 
@@ -13,8 +13,8 @@ Rules:
   at the head it had when the thread was seen to have ended, or stays.
 - A thread written to meanwhile stays: its pruning is tried again, and then both are left
   for the next time.
-- The key of an encrypted thread is deleted after the thread, never before: if a sweep dies in
-  between, only the key is left, and an erasure of that name deletes it. A new thread of the same
+- An encrypted thread's key is deleted after the thread, never before: if a sweep dies in
+  between, only the key is left, and erasing that name deletes it. A new thread with the same
   name keeps the key (``Keyring.eraser``).
 - A thread that cannot be read does not stop the others: it is skipped and reported.
 """
@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from milecastle.app.clock import SystemClock
 from milecastle.app.threads.children import every_thread, is_child, root_of
 from milecastle.app.threads.pruning import find_cut, prune_thread
+from milecastle.app.upkeep.archiving import archive_thread, count_archivable, require_archive
 from milecastle.app.upkeep.removing import remove_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.errors import (
@@ -44,6 +46,7 @@ from milecastle.model.children import Parent
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import waiting_inputs
+from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
@@ -58,22 +61,31 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     ``keep_last`` keeps the newest n, whatever their age. ``older_than`` keeps newer ones; alone, it
     also deletes whole threads that completed longer ago, and with ``failed`` those that failed or
-    were cancelled and have no open question, although they could be resumed. ``threads`` limits it
-    to these threads; by default all.
+    were cancelled and have no open question, although they could be resumed. ``archive_after``
+    moves what the others keep, and is older, to object storage. ``threads`` limits it to these
+    threads; by default all.
     """
 
     keep_last: int | None = None
     older_than: timedelta | None = None
+    archive_after: timedelta | None = None
     threads: tuple[str, ...] | None = None
     failed: bool = False
 
     def __post_init__(self) -> None:
-        if self.keep_last is None and self.older_than is None:
-            raise InvalidRequest("Retention needs keep_last, older_than or both")
+        if not self.deletes and self.archive_after is None:
+            raise InvalidRequest("Retention needs keep_last, older_than or archive_after")
         if self.keep_last is not None and self.keep_last < 1:
             raise InvalidRequest(f"keep_last must be at least 1, not {self.keep_last}")
         if self.older_than is not None and self.older_than < timedelta(0):
             raise InvalidRequest(f"older_than must not be negative: {self.older_than}")
+        if self.archive_after is not None and self.archive_after < timedelta(0):
+            raise InvalidRequest(f"archive_after must not be negative: {self.archive_after}")
+
+    @property
+    def deletes(self) -> bool:
+        """True if it deletes checkpoints or threads."""
+        return self.keep_last is not None or self.older_than is not None
 
 
 class KeptMore(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +106,8 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
     ``threads`` were checked; ``pruned`` of them lost ``dropped`` checkpoints; ``deleted`` are whole
     threads, with their subgraphs. ``busy`` were written to meanwhile and are left for the next
     sweep. ``kept_more`` have more than ``keep_last`` checkpoints left. ``unreadable`` were skipped,
-    each with the error: they are damaged, or their states need missing types or keys.
+    each with the error: they are damaged, or their states need missing types or keys. ``archived``
+    checkpoints were moved to object storage.
     """
 
     threads: int
@@ -105,6 +118,7 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     kept_more: tuple[KeptMore, ...] = ()
     unreadable: Mapping[str, MilecastleError] = {}
+    archived: int = 0
 
 
 def apply_retention(
@@ -116,9 +130,11 @@ def apply_retention(
     now: int,
     dry_run: bool = False,
     encryption: Keyring | None = None,
+    clock: Clock | None = None,
 ) -> RetentionReport:
-    """Apply a retention; ``now`` is in microseconds since 1970."""
-    sweep = _Sweep(store, codec, retention, now, dry_run, encryption)
+    if retention.archive_after is not None:
+        require_archive(store)
+    sweep = _Sweep(store, codec, retention, now, dry_run, encryption, clock or SystemClock())
     for key in _keys(store, tenant, retention):
         sweep.visit(key)
     return sweep.report()
@@ -133,12 +149,18 @@ class _Sweep:
         now: int,
         dry_run: bool,
         encryption: Keyring | None,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._codec = codec
+        self._clock = clock
+        self._deletes = retention.deletes
         self._keep_last, self._failed = retention.keep_last, retention.failed
         age = retention.older_than
         self._limit = None if age is None else now - age // timedelta(microseconds=1)
+        age = retention.archive_after
+        self._archive_before = None if age is None else now - age // timedelta(microseconds=1)
+        self._archived = 0
         self._dry_run = dry_run
         self._encryption = encryption
         self._gone: ThreadKey | None = None
@@ -163,12 +185,16 @@ class _Sweep:
         if head is not None:
             self._let_go(key, head)
             return
-        dropped = self._prune_patiently(key)
-        self._note_more(key)
-        if dropped is None:
-            self._busy.append(key.thread)
-        elif dropped:
-            self._dropped.append(dropped)
+        if self._deletes:
+            dropped = self._prune_patiently(key)
+            self._note_more(key)
+            if dropped is None:
+                self._busy.append(key.thread)
+                return
+            if dropped:
+                self._dropped.append(dropped)
+        if self._archive_before is not None:
+            self._archive(key, self._archive_before)
 
     def report(self) -> RetentionReport:
         return RetentionReport(
@@ -180,7 +206,29 @@ class _Sweep:
             unreadable=self._unreadable,
             dry_run=self._dry_run,
             kept_more=tuple(self._kept_more),
+            archived=self._archived,
         )
+
+    def _archive(self, key: ThreadKey, before: int) -> None:
+        store, is_over = self._store, self._has_completed(key)
+        if self._dry_run:
+            self._archived += count_archivable(store, key, before=before, is_over=is_over)
+            return
+        try:
+            self._archived += archive_thread(
+                store, self._codec, self._clock, key, before=before, is_over=is_over
+            )
+        except Conflict:
+            self._busy.append(key.thread)
+
+    def _has_completed(self, key: ThreadKey) -> bool:
+        """True if nothing is left to run, in the thread and in the one it is a subgraph of."""
+        head, info = self._store.head(key), self._store.thread(key)
+        if head is None or info is None or head.next or head.route:
+            return False
+        root = self._store.thread(root_of(key)) if is_child(key) else info
+        is_awaited = root is not None and root.status != "completed"
+        return info.status == "completed" and self._is_over(head, info) and not is_awaited
 
     def _find_end(self, key: ThreadKey) -> tuple[int, str | None] | None:
         """A thread's head to delete: it has ended, and nothing has happened to it since.
@@ -205,7 +253,7 @@ class _Sweep:
         return (head.seq, head.id) if head else (0, None)
 
     def _is_awaited(self, run: RunRecord) -> bool:
-        """True if its parent is not completed: a node of it that runs again would spawn another."""
+        """True if its parent is not completed: a node that runs again would spawn another."""
         found = Parent.of(run)
         if found is None:
             return False

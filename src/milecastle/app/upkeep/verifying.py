@@ -28,9 +28,10 @@ from milecastle.errors import CodecError, Corrupted, MilecastleError, StoreError
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
+from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import each_unread, name_of
 from milecastle.ports.maintenance import Finding, finding_of
-from milecastle.ports.store import Store
+from milecastle.ports.reading import StoreReader
 
 _PAGE = 256
 
@@ -41,13 +42,10 @@ class ThreadReport(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
-    """Read all of a thread.
-
-    Raises:
-        Unavailable: the store cannot be reached.
-    """
-    reading = _Reading(store, key)
+def verify_thread(
+    store: StoreReader, key: ThreadKey, files: FileStorage | None = None
+) -> ThreadReport:
+    reading = _Reading(store, key, files)
     for part in (
         reading.read_log,
         reading.read_head,
@@ -66,8 +64,9 @@ def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
 
 
 class _Reading:
-    def __init__(self, store: Store, key: ThreadKey) -> None:
+    def __init__(self, store: StoreReader, key: ThreadKey, files: FileStorage | None) -> None:
         self._store = store
+        self._storage = files
         self._key = key
         self._run_ids: dict[str, int] = {}
         self._fingerprints: dict[str, int] = {}
@@ -113,7 +112,6 @@ class _Reading:
             last = page[-1].seq
 
     def _each_above(self, last: int) -> Iterator[Entry]:
-        """Read entries one by one, because one is unreadable."""
         seqs = [entry.seq for entry in self._store.history(self._key) if entry.seq > last]
         for seq in reversed(seqs):
             try:
@@ -155,7 +153,7 @@ class _Reading:
                 self._read_file(digest, place)
 
     def _read_file(self, digest: str, place: str) -> None:
-        storage = self._store.file_storage
+        storage = self._storage
         if storage is None:
             self.findings.append(Finding(place, "it names a file, which needs objects="))
             return
@@ -165,7 +163,6 @@ class _Reading:
             self.note(error)
 
     def read_runs(self) -> None:
-        """Check every run and failure; each run that wrote an entry has its record."""
         known = {run.run_id for run in self._store.runs(self._key)}
         self.runs = len(known)
         for run_id in known:

@@ -1,5 +1,3 @@
-"""``milecastle answer``: answer a question of a thread."""
-
 from __future__ import annotations
 
 import click

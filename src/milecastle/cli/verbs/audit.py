@@ -1,5 +1,3 @@
-"""``milecastle audit``: list the answers of a thread and who gave them."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle build``: build a file graph in a workspace."""
-
 from __future__ import annotations
 
 import click

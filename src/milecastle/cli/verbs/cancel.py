@@ -1,5 +1,3 @@
-"""``milecastle cancel``: close the unfinished run of a thread."""
-
 from __future__ import annotations
 
 import click

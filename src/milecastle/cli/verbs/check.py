@@ -1,5 +1,3 @@
-"""``milecastle check``: problems of a graph, and threads that would not resume with it."""
-
 from __future__ import annotations
 
 import sys

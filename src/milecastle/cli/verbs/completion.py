@@ -1,5 +1,3 @@
-"""``milecastle completion``: the script for shell completion of verbs, options and threads."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle copy``: threads and long-term memory from one store to another."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -63,10 +61,7 @@ def command(
 
 
 def _names(store: Store, tenant: str, threads: tuple[str, ...]) -> Iterator[str]:
-    """The threads to copy.
-
-    Those of subgraphs are copied with their parent, unless it was deleted.
-    """
+    """The threads to copy: those of subgraphs only if their parent was deleted."""
     root: ThreadKey | None = None
     for key in all_threads(store, tenant, threads):
         if is_child(key) and root_of(key) == root:

@@ -1,5 +1,3 @@
-"""``milecastle delete``: delete a whole thread."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle dev``: serve an app while its code is written."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,3 @@
-"""``milecastle diff``: the differences between two checkpoints, in one thread or in two."""
-
 from __future__ import annotations
 
 import click

@@ -1,6 +1,6 @@
-"""``milecastle explain``: explain an error code.
+"""Explain an error code.
 
-There is one source, ``docs/errors.md``; the wheel contains a copy of it in the folder ``cli``.
+There is one source, ``docs/errors.md``; the wheel contains a copy in the folder ``cli``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ def error_pages() -> dict[str, ErrorPage]:
 
 
 def find_page(code: str) -> ErrorPage | None:
-    """The page of a code; its number is enough."""
     pages = error_pages()
     return pages.get(code.upper()) or pages.get(f"MC{code}")
 

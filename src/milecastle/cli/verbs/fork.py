@@ -1,5 +1,3 @@
-"""``milecastle fork``: go back to a checkpoint."""
-
 from __future__ import annotations
 
 import click

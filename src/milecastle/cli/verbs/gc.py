@@ -1,5 +1,3 @@
-"""``milecastle gc``: retention, run manually or from a timer."""
-
 from __future__ import annotations
 
 import re
@@ -53,6 +51,13 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
     "--failed", is_flag=True, help="With --older-than, also delete failed or cancelled threads."
 )
 @click.option(
+    "--archive",
+    "archive_after",
+    metavar="AGE",
+    callback=_age,
+    help="Move what stays and is older to object storage: 30d.",
+)
+@click.option(
     "--objects", is_flag=True, help="Also remove large values that no checkpoint has named lately."
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; report what would be deleted.")
@@ -65,33 +70,42 @@ def command(
     threads: tuple[str, ...],
     workspace: str | None,
     failed: bool,
+    archive_after: timedelta | None,
     objects: bool,
     dry_run: bool,
 ) -> None:
-    """Delete old checkpoints and threads.
+    """Delete or archive old checkpoints and threads.
 
     With both rules, only what both allow is deleted. A whole thread is deleted only by age, and
     only if it has nothing left to run and no open question; --failed also deletes threads that
     failed or were cancelled. Running and waiting threads keep what they need. For file runs, the
     newest of each thread, the newest failed one, and what these reuse always stay. Items of
-    long-term memory that have expired are removed. With --objects, large values in object storage
-    that no checkpoint names are removed by the second sweep that finds them, a day after the first;
-    it needs no other rule.
+    long-term memory that have expired are removed.
+
+    With --archive, older checkpoints that stay are moved to object storage; they are read like
+    others. `milecastle restore` moves those of a thread back. With --objects, large values in
+    object storage that no checkpoint names are removed by the second sweep that finds them, a day
+    after the first; it needs no other rule.
     """
-    has_rules = keep_last is not None or older_than is not None
+    deletes = keep_last is not None or older_than is not None
+    has_rules = deletes or archive_after is not None
     if not has_rules and not objects:
-        raise click.UsageError("nothing selected: use --keep-last 20, --older-than 30d, or both")
+        raise click.UsageError(
+            "nothing selected: use --keep-last 20, --older-than 30d, --archive 30d or several"
+        )
     reports: list[RetentionReport] = []
     skipped: dict[str, str] = {}
     if has_rules and (workspace is None or session.url() or session.named_app):
-        rules = Retention(keep_last=keep_last, older_than=older_than, failed=failed)
+        rules = Retention(
+            keep_last=keep_last, older_than=older_than, archive_after=archive_after, failed=failed
+        )
         reports = list(_sweep(session, rules, threads, dry_run))
         for report in reports:
             skipped |= {name: _reason(error) for name, error in report.unreadable.items()}
         if not dry_run and (memory := session.store().memory) is not None:
             memory.sweep(session.tenant, limit=_MOST_ITEMS)
     file_runs: tuple[str, ...] = ()
-    if has_rules:
+    if deletes:
         file_runs = _file_runs(session, workspace, keep_last, older_than, threads, dry_run)
     if objects:
         _sweep_objects(session, dry_run)
@@ -204,6 +218,7 @@ def _print(
         busy=tuple(name for report in reports for name in report.busy),
         undecoded=tuple(skipped),
         file_runs=file_runs,
+        archived=sum(report.archived for report in reports),
         kept_more=tuple(
             KeptLine(thread=one.thread, checkpoints=one.checkpoints, why=one.why)
             for report in reports
@@ -218,6 +233,9 @@ def _print(
     pruned = f"{counted(document.dropped, 'checkpoint')} of {counted(document.pruned, 'thread')}"
     threads, checked = counted(len(document.deleted), "thread"), counted(document.threads, "thread")
     print_lines([f"{verb} {threads} and {pruned}; {checked} checked"])
+    if document.archived:
+        done = "would archive" if dry_run else "archived"
+        print_lines([f"{done} {counted(document.archived, 'checkpoint')}"])
     if file_runs:
         print_lines([f"{verb} {counted(len(file_runs), 'file run')}"])
     _say_why_more(document)

@@ -1,5 +1,3 @@
-"""``milecastle graph``: draw a graph, from its code or as saved with a thread."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle history``: a thread's checkpoints, without any state."""
-
 from __future__ import annotations
 
 import click
@@ -35,7 +33,7 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
     if store is None:
         raise no_thread(session, thread)
     key = find_thread(store, session.tenant, thread)
-    entries = store.history(key, limit=limit)
+    entries = session.listed(store, key).history(key, limit=limit)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
     by_id = {line.id: line.seq for line in lines}
     rows = [

@@ -1,5 +1,3 @@
-"""``milecastle ls``: the threads of a tenant."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -49,8 +47,9 @@ def command(
     store, files = open_source(session, workspace)
     found: list[ThreadLine] = []
     if store is not None:
+        lists = session.listed(store)
         listed = thread_lines(
-            store,
+            lists,
             session.tenant,
             status=status,
             graph=graph,
@@ -59,7 +58,7 @@ def command(
             after=after,
             subgraphs=subgraphs,
         )
-        found += with_tags(store, session.tenant, islice(listed, limit))
+        found += with_tags(lists, session.tenant, islice(listed, limit))
     if files is not None and status != LOST and tag is None:
         others = [
             line

@@ -1,5 +1,3 @@
-"""``milecastle mailbox``: list or discard unread messages of a thread."""
-
 from __future__ import annotations
 
 import click

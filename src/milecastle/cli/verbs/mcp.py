@@ -1,5 +1,3 @@
-"""``milecastle mcp``: graphs, or operations on a store, as tools of an MCP client."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""``milecastle migrate``: migrate the tables of a store, or print the SQL."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle plan``: what ``milecastle build`` would do."""
-
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,3 @@
-"""``milecastle queue``: waiting threads, limits and buckets."""
-
 from __future__ import annotations
 
 import click

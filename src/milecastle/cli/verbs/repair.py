@@ -1,5 +1,3 @@
-"""``milecastle repair``: remove torn last lines from log files."""
-
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,3 @@
-"""``milecastle replay``: compare recorded threads with the current code."""
-
 from __future__ import annotations
 
 import sys

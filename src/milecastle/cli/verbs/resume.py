@@ -1,5 +1,3 @@
-"""``milecastle resume``: resume a thread from its head."""
-
 from __future__ import annotations
 
 import click

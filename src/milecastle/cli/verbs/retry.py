@@ -1,5 +1,3 @@
-"""``milecastle retry``: hand a thread whose run failed over to workers."""
-
 from __future__ import annotations
 
 import click

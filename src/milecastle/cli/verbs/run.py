@@ -1,5 +1,3 @@
-"""``milecastle run``: run a graph on a thread."""
-
 from __future__ import annotations
 
 import shlex

@@ -1,6 +1,6 @@
-"""``milecastle runs``: run records.
+"""Run records.
 
-Bulk work by ``fleet.bulk``, with progress and each skipped thread's reason on stderr.
+Bulk work uses ``fleet.bulk``, with progress and each skipped thread's reason on stderr.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from milecastle.errors import Corrupted, MilecastleError
 from milecastle.fleet.bulk import BulkAction, ThreadChange, change_threads, deletion, why_not
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.reading import StoreReader
 from milecastle.ports.store import Store
 from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.lines import run_line, run_row
@@ -104,8 +105,10 @@ def command(
     if store is not None and (
         thread is None or not lines or has_thread(store, session.key(thread))
     ):
-        kept = _found(session, store, thread, run_id, limit, subgraphs)
-        lines = [*run_lines(store, kept), *lines]
+        key = find_thread(store, session.tenant, thread) if thread else None
+        lists = session.listed(store, key)
+        kept = _found(session, lists, thread, run_id, limit, subgraphs)
+        lines = [*run_lines(lists, kept), *lines]
     if thread is not None and not lines:
         raise no_thread(session, thread)
     if run_id and not session.as_json:
@@ -124,11 +127,13 @@ def _of_status(
     if action is not None and (why := why_not(action, status)) is not None:
         raise click.UsageError(f"--{action}-all {why}")
     store = session.store()
-    found = islice(found_threads(store, session.tenant, status, graph), limit)
     if action is None:
-        runs = [run for info in found if (run := store.run(info.key, info.run_id)) is not None]
-        _print_runs(session, run_lines(store, runs))
+        lists = session.listed(store)
+        listed = islice(found_threads(lists, session.tenant, status, graph), limit)
+        runs = [run for info in listed if (run := lists.run(info.key, info.run_id)) is not None]
+        _print_runs(session, run_lines(lists, runs))
         return
+    found = islice(found_threads(store, session.tenant, status, graph), limit)
     make, what = CHANGES[action]
     changed, skipped = change_all(store, found, status, make(session), what)
     document = RunsDocument(tenant=session.tenant, runs=(), changed=changed, skipped=skipped)
@@ -147,7 +152,7 @@ def _print_runs(session: Session, lines: Sequence[RunLine]) -> None:
 
 def _found(
     session: Session,
-    store: Store,
+    store: StoreReader,
     thread: str | None,
     run_id: str | None,
     limit: int | None,
@@ -165,7 +170,9 @@ def _found(
             _skip(key.thread, error)
 
 
-def _keys(store: Store, tenant: str, thread: str | None, subgraphs: bool) -> Iterator[ThreadKey]:
+def _keys(
+    store: StoreReader, tenant: str, thread: str | None, subgraphs: bool
+) -> Iterator[ThreadKey]:
     if subgraphs:
         yield from all_threads(store, tenant, [thread] if thread else [])
     elif thread is not None:
@@ -209,7 +216,7 @@ def _retry_all(session: Session) -> ThreadChange:
 
 
 def _cancel_all(session: Session) -> ThreadChange:
-    """Closes the unfinished run of a thread, unless another one has it since it was listed."""
+    """Closes a thread's unfinished run, unless another one has it since it was listed."""
     keepers = keepers_of(session)
 
     def cancel(info: ThreadInfo) -> bool:

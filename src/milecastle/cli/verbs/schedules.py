@@ -1,5 +1,3 @@
-"""``milecastle schedules``: what the schedules of a graph do; run, backfill, pause, resume."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-"""``milecastle send``: send a message to a thread."""
-
 from __future__ import annotations
 
 import click

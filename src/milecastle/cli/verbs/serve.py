@@ -1,5 +1,3 @@
-"""``milecastle serve``: the HTTP API."""
-
 from __future__ import annotations
 
 import click

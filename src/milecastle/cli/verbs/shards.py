@@ -1,5 +1,3 @@
-"""``milecastle shards``: initialise the databases of a map, and move shards between them."""
-
 from __future__ import annotations
 
 import re

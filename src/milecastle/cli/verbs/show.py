@@ -1,5 +1,3 @@
-"""``milecastle show``: one checkpoint, its run, its state."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle submit``: hand a run over to workers."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""``milecastle tag``: change the tags of a thread."""
-
 from __future__ import annotations
 
 import click

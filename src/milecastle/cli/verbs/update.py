@@ -1,5 +1,3 @@
-"""``milecastle update``: change a state by adding a checkpoint."""
-
 from __future__ import annotations
 
 import click

@@ -1,12 +1,10 @@
-"""``milecastle verify``: read everything and report damage with its location."""
-
 from __future__ import annotations
 
 import sys
 
 import click
 
-from milecastle.app.upkeep.verifying import verify_thread
+from milecastle.app.upkeep.verifying import ThreadReport, verify_thread
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.exits import FAILED, OK
 from milecastle.cli.printing import ProgressReport, counted, say
@@ -28,7 +26,10 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
     store = session.store()
     tenant = session.tenant
     named = [find_thread(store, tenant, name).thread for name in threads]
-    if store.maintenance is not None:
+    lists, replica = session.listed(store), store.replica
+    if replica is not None:
+        inspected = replica.verify(tenant, named)
+    elif store.maintenance is not None:
         inspected = store.maintenance.verify(tenant, named)
     else:
         say(f"{session.describe_store()} has no checks of its own: {MISSING}")
@@ -41,7 +42,10 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
         damage += Damage.of(found.thread, found.findings)
         if found.thread is None or found.findings:
             continue
-        report = verify_thread(store, session.key(found.thread))
+        key = session.key(found.thread)
+        report = verify_thread(lists, key, store.file_storage)
+        if report == ThreadReport(0, 0, ()):  # the replica may not have the thread yet
+            report = verify_thread(store, key, store.file_storage)
         checkpoints, runs = checkpoints + report.checkpoints, runs + report.runs
         damage += Damage.of(found.thread, report.findings)
         progress.at(found.thread)

@@ -1,5 +1,3 @@
-"""``milecastle why``: why a thread does not run."""
-
 from __future__ import annotations
 
 import click
@@ -29,7 +27,7 @@ def command(session: Session, thread: str) -> None:
     fit = None
     if app is not None:
         with session.user_code():
-            fit = (app if app.has_store else with_store(app, store)).fit(key)
+            fit = (app if app.has_store else with_store(app, store)).compatibility(key)
     found = why_document(store, key, fit)
     lines = [f"  {one.text}" + (f" ({one.advice})" if one.advice else "") for one in found.reasons]
     session.report(found, [f"thread {found.thread}: {found.status}", *lines])

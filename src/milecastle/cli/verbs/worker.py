@@ -1,5 +1,3 @@
-"""``milecastle worker``: run submitted threads."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,15 @@ from milecastle.views.documents import WorkerDocument
 if TYPE_CHECKING:
     from milecastle.fleet.processes import Seat
     from milecastle.fleet.worker import Worker
+
+
+def _names(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    names = [] if value is None else [name.strip() for name in value.split(",")]
+    if not all(names):
+        raise click.BadParameter("write names of databases: a,b")
+    return tuple(dict.fromkeys(names))
 
 
 @click.command("worker")
@@ -62,6 +69,12 @@ if TYPE_CHECKING:
     help="Report runs that have not moved for so long; 600 if not set.",
 )
 @deliver_to_option
+@click.option(
+    "--databases",
+    metavar="NAME,NAME",
+    callback=_names,
+    help="Serve the threads in these databases of the map; in all of them if not set.",
+)
 @click.option("--until-idle", is_flag=True, help="Run what is due, and end when nothing is.")
 @verb
 def command(
@@ -74,6 +87,7 @@ def command(
     metrics: str | None,
     stuck_after: float | None,
     deliver_to: tuple[str, ...],
+    databases: tuple[str, ...],
     until_idle: bool,
 ) -> None:
     """Run submitted threads, many at once, until SIGTERM or Ctrl-C.
@@ -105,7 +119,8 @@ def command(
     if silent_after is not None:
         changed["heartbeat"] = silent_after / 3
     with session.user_code():
-        options = WorkerOptions(concurrency=concurrency, deliver_to=deliver_to, **changed)
+        changed |= {"deliver_to": deliver_to, "databases": databases}
+        options = WorkerOptions(concurrency=concurrency, **changed)
         worker = Worker(session.apps(), options)
         _spare_the_collector()
         asyncio.run(_serve(worker, seat, address, until_idle))

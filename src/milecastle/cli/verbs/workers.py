@@ -1,5 +1,3 @@
-"""``milecastle workers``: the workers of a store."""
-
 from __future__ import annotations
 
 import click
@@ -8,6 +6,7 @@ from milecastle.app.runs.submission import require_shared
 from milecastle.cli.printing import print_document, print_lines, print_table, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, verb
+from milecastle.support.printable import quoted
 from milecastle.views.fleet import STUCK_AFTER, workers_document
 from milecastle.views.lines import held_row, worker_row
 
@@ -35,7 +34,13 @@ def command(session: Session, threads: bool, stuck_after: float) -> None:
         say(f"no worker serves {session.describe_store()}")
         return
     head = ["WORKER", "HOST", "PID", "LANES", "RUNNING", "SILENT", "STARTED"]
-    print_table(head, [worker_row(line) for line in lines])
+    rows = [worker_row(line) for line in lines]
+    if any(line.databases for line in lines):
+        head.append("DATABASES")
+        rows = [[*row, ", ".join(line.databases)] for row, line in zip(rows, lines, strict=True)]
+    print_table(head, rows)
+    if document.unserved:
+        print_lines([f"no running worker serves database {quoted(*document.unserved)}"])
     if held:
         print_lines([""])
         head = ["THREAD", "TENANT", "NODES", "SINCE", "STATE", "WORKER"]

@@ -5,10 +5,10 @@
   parent is the checkpoint it continues.
 - ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
   note ``writes``.
-- Writes of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and
+- Writes for a checkpoint that is no longer the newest are in ``__stray__`` in their own entry, and
   nothing later repeats them; ``__late__`` lists those entries.
-- Writes of an unstored checkpoint wait in memory and are stored with it. Without it
-  nobody could read them; and a deleted thread is not created again by a late one.
+- Writes for an unstored checkpoint wait in memory and are stored with it. Without it they could not
+  be read, and a late one does not create a deleted thread again.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ encode = msgspec.msgpack.Encoder().encode
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """LangGraph's data for a checkpoint besides its channels.
 
-    ``forms`` has the channels with a value and are not plain data; ``absent`` those that
-    have none, though the log has an older value of theirs. ``namespace`` is there if it is long.
+    ``forms`` has the channels with a value that is not plain data; ``absent`` those without one,
+    though the log has an older value. ``namespace`` is there if it is long.
     """
 
     id: str
@@ -130,11 +130,6 @@ class LogState(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A log's end, as far as a writer has to know it. ``seq`` 0: there is none yet.
-
-    ``run`` is the record of the run that wrote it; only a writer reads it.
-    """
-
     key: ThreadKey
     state: LogState = LogState()
     seq: int = 0
@@ -267,8 +262,8 @@ def add_writes(
 def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
     """The checkpoint an entry concerns, if the entry before it concerned ``before``.
 
-    ``parts`` are those at the entry. A note stored whole has its own record, because it may
-    be far from its checkpoint; empty if its subject is deleted.
+    ``parts`` are those at the entry. A note stored whole has its own record, because it may be far
+    from its checkpoint; empty if its subject is deleted.
     """
     if entry.note != NOTE:
         return entry.id
@@ -286,7 +281,7 @@ def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:
 def note_id(log: Log, checkpoint: str) -> str:
     """An id for a note: just above the newest checkpoint's.
 
-    Stores find ids faster in the order of the log.
+    Stores find ids faster in the log's order.
     """
     newest = log.state.record.id if log.state.record else checkpoint
     try:

@@ -1,8 +1,8 @@
-"""Which log a configuration of LangGraph addresses.
+"""The log a LangGraph configuration addresses.
 
-A thread has the name LangGraph gives it. The namespaces of its subgraphs are named as the
-subgraphs of our own threads are, so listing, deleting and retention treat them alike. A
-namespace grows with each level; a long one is replaced by its digest, and is in the record.
+A thread has the name LangGraph gives it. Its subgraphs' namespaces are named as our own threads'
+subgraphs are, so listing, deleting and retention treat them alike. A namespace grows with each
+level; a long one is replaced by its digest, and is in the record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ def key_of(tenant: str, thread: object, namespace: str = "") -> ThreadKey:
 
 
 def digest_of(namespace: str) -> str:
-    """Digest standing for a long namespace in its log's name; empty if it is short."""
     packed = namespace.encode(errors="surrogatepass")
     return f"#{sha256(packed).hexdigest()}" if len(packed) > _LONG else ""
 

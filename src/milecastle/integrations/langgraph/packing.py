@@ -59,7 +59,7 @@ class Packed(NamedTuple):
 
 
 class _Encodings:
-    """Encodings of LangChain's messages, found by content.
+    """Encodings for LangChain's messages, found by content.
 
     A chat stores its messages with every checkpoint, and nearly all are as they were. A message
     that was changed in place has other contents. One containing objects is always encoded.
@@ -70,7 +70,6 @@ class _Encodings:
         self._bytes = 0
 
     def joined(self, serde: SerializerProtocol, items: Sequence[Any]) -> bytes | None:
-        """The items' encodings; ``None`` if one is not a message with plain data."""
         found: list[bytes] = []
         for item in items:
             kind: type[object] = item.__class__
@@ -195,7 +194,6 @@ def whole(parts: ChannelParts) -> bytes:
 
 
 def _appended(old: bytes, new: bytes) -> bytes:
-    """Items appended to a packed list, as a packed list; empty if it did not just grow."""
     try:
         (count, start), (total, place) = list_head(old), list_head(new)
     except CodecError:

@@ -1,7 +1,7 @@
-"""Performs the reads and commits of the saver, for callers on threads and on event loops.
+"""Performs the saver's reads and commits, for callers on threads and on event loops.
 
-Commits for many threads share transactions, as runs' do. Work on one log takes turns within
-a process; that saves conflicts and decides nothing, because the store has the fence.
+Commits for many threads share transactions, as runs' do. Work on one log takes turns within a
+process; that saves conflicts and decides nothing, because the store has the fence.
 """
 
 from __future__ import annotations
@@ -126,7 +126,6 @@ class Performer:
         return await off_loop(self._perform, effect)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call a function that reads or writes, off the event loop."""
         return await off_loop(function) if self.store.blocking else function()
 
 

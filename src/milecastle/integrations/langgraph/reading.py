@@ -53,7 +53,6 @@ def with_run(store: Store, log: Log) -> Log:
 
 
 def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:
-    """The current log; reuses the known one if nothing was appended."""
     if known is not None:
         head = store.head(key)
         if head is not None and (head.seq, head.id) == (known.seq, known.id):
@@ -179,7 +178,7 @@ def delta_history(
     checkpoint: str | None,
     channels: Sequence[str],
 ) -> dict[str, DeltaChannelHistory] | None:
-    """For each channel its nearest stored value above a checkpoint, and the writes since.
+    """Each channel's nearest stored value above a checkpoint, and the writes since.
 
     One walk down the log, because an ancestor is below its descendants; ``None`` if one is not.
     """
@@ -205,7 +204,6 @@ def delta_history(
 
 
 def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
-    """Parts at a chain's end, and at its last rollup or snapshot."""
     parts: ChannelParts = {}
     cut: ChannelParts = {}
     for entry in entries:

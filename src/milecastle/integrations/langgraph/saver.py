@@ -1,10 +1,10 @@
-"""The checkpointer: every method of LangGraph's base class, sync and async.
+"""The checkpointer: every method in LangGraph's base class, sync and async.
 
-The work is in generators that yield reads and commits; ``performing.py`` performs
-it, on this thread or from an event loop. Rules:
+The work is in generators that yield reads and commits; ``performing.py`` performs it, on this
+thread or from an event loop. Rules:
 
-- The key is the fence: a batch is appended to the head its writer knows, or refused. A writer
-  that was overtaken reads the log again and appends after the other; nothing is lost.
+- The key is the fence: a batch is appended to the head its writer knows, or refused. A writer that
+  was overtaken reads the log again and appends after the other; nothing is lost.
 - A checkpoint that continues another one needs one, and writes need their checkpoint. So a run
   whose thread was deleted is refused, and does not create the thread again.
 - A log's known end is cached, and used only while its head is the same.
@@ -66,9 +66,9 @@ _ATTEMPTS: Final = 1000
 class MilecastleSaver(BaseCheckpointSaver[Any]):
     """Stores LangGraph threads in a Milecastle store.
 
-    ``store`` is a URL or a store. Values of classes LangGraph does not know are decoded only
-    if the class is in ``allow``, or if a ``serde`` of your own allows it. Two runs writing to a
-    thread continue as two branches.
+    ``store`` is a URL or a store. Values whose class LangGraph does not know are decoded only if
+    the class is in ``allow``, or if your own ``serde`` allows it. Two runs writing to a thread
+    continue as two branches.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, newest first: for a namespace, a thread, or all threads.
 
-        The order of a namespace is that in which they were stored; several are listed together in
-        the order of their ids.
+        A namespace's checkpoints are in the order they were stored; several namespaces are listed
+        together in the order of their ids.
         """
         wanted = filter or {}
         found = (
@@ -284,7 +284,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         return config_of(key, id, namespace)
 
     def _base(self, log: Log, parent: str | None) -> Work[LogState]:
-        """The parent's state; ``Conflict`` if it is gone, as its thread may be."""
         if parent is None:
             return LogState()
         if log.state.record is not None and log.state.record.id == parent:
@@ -392,9 +391,9 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         await self._performer.call(partial(self.delete_thread, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints of these runs, in whatever threads they are.
+        """Delete these runs' checkpoints, in whatever threads they are.
 
-        A thread of which nothing is left is deleted. Every thread of the tenant is looked at.
+        A thread with nothing left is deleted. Every thread in the tenant is looked at.
         """
         runs = set(run_ids)
         for info in list(every_thread(self._store, self._tenant)):
@@ -436,8 +435,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     def copy_from(self, saver: BaseCheckpointSaver[Any], thread_id: str | None = None) -> int:
         """Copy a thread, or all, from another saver; return the number of checkpoints.
 
-        Existing checkpoints are not copied again. Paths of tasks are not known to
-        other savers' readers, so writes are ordered by task and position.
+        Existing checkpoints are not copied again. Other savers' readers do not know task paths, so
+        writes are ordered by task and position.
         """
         config: RunnableConfig | None = None
         if thread_id is not None:

@@ -2,9 +2,9 @@
 
 Rules:
 
-- Reads of a batch see the state before it. Of two puts of one item the last counts. All puts are
-  one transaction, and are validated and embedded before it begins.
-- A read extends the time of the items it returns, if its operation says so, and of no others.
+- A batch's reads see the state before it. If one item is put twice, the last put counts. All puts
+  are one transaction, and are validated and embedded before it begins.
+- A read extends only the time of the items it returns, if its operation says so.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _Vectors = Mapping[str, Sequence[float]]
 
 
 class MilecastleStore(BaseStore):
-    """A LangGraph store in the long-term memory of a tenant. ``store`` is a URL or a store.
+    """A LangGraph store in a tenant's long-term memory. ``store`` is a URL or a store.
 
-    ``ttl`` and ``index`` are LangGraph's; times are in minutes. Items are those of ``app.memory``.
+    ``ttl`` and ``index`` are LangGraph's; times are in minutes. Items are those in ``app.memory``.
     """
 
     supports_ttl = True
@@ -99,7 +99,6 @@ class MilecastleStore(BaseStore):
         return performed
 
     def _checked(self, ops: Iterable[Op]) -> tuple[list[Op], list[str]]:
-        """The operations, and the texts to embed, each once."""
         asked, texts = list(ops), dict[str, None]()
         for op in asked:
             if isinstance(op, PutOp):

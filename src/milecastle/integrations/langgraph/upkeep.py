@@ -1,5 +1,3 @@
-"""Copying and shortening logs of LangGraph."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +55,7 @@ def keep_latest(store: Store, key: ThreadKey) -> None:
 
 
 def _until_won(work: Callable[[], T]) -> T:
-    """Repeat work on a log that others write to meanwhile."""
+    """Repeat work on a log until no concurrent write interferes."""
     for _ in range(_ATTEMPTS):
         with suppress(Conflict):
             return work()
@@ -80,12 +78,11 @@ def _keep_latest(store: Store, key: ThreadKey) -> None:
 
 
 def delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
-    """Remove these runs' checkpoints from a log; True if it had any."""
     return _until_won(lambda: _delete_runs(store, key, runs))
 
 
 def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
-    """First the newest checkpoint that stays becomes the head, then the others are emptied.
+    """First make the newest remaining checkpoint the head, then empty the others.
 
     An interrupted call can be repeated.
     """

@@ -1,5 +1,3 @@
-"""Batches for LangGraph's calls."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +68,6 @@ def append_checkpoint(
     writes: Sequence[TaskWrite],
     rollup_after: int | None,
 ) -> tuple[Batch, Log]:
-    """Batch storing a checkpoint and its writes; its parent has the state ``base``."""
     channels = _channels(serde, base, checkpoint, new_versions)
     seen = log.gone | set(log.state.channels)
     record = Record(
@@ -190,8 +187,8 @@ def next_nodes(values: Mapping[str, Any]) -> tuple[str, ...]:
 def _is_due(name: str, value: Any) -> bool:
     """True if a channel triggers the node its name ends with.
 
-    A used trigger has no value. That of a node that waits for several is named after them
-    and has those that have run; that of a deferred node also says whether the others have finished.
+    A used trigger has no value. If a node waits for several, its trigger is named after them and
+    has those that have run; a deferred node's also says whether the others have finished.
     """
     if not name.startswith((_TRIGGER, _JOIN)):
         return False
@@ -249,10 +246,10 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
 
 
 def _status(next: tuple[str, ...], writes: Sequence[TaskWrite]) -> RunStatus:
-    """A run's status at a checkpoint with these writes, in the order of their arrival.
+    """A run's status at a checkpoint with these writes, in order of arrival.
 
-    A task that asked or failed counts until it writes something else, and one that asked until
-    the caller resumes the run.
+    A task that asked or failed counts until it writes something else, and one that asked until the
+    caller resumes the run.
     """
     stopped: dict[str, RunStatus] = {}
     for write in writes:

@@ -1,7 +1,7 @@
-"""The run metrics. Their attributes are graph names and nodes, statuses and error types.
+"""Run metrics, with graph names and nodes, statuses and error types as attributes.
 
 Never a run, a thread or a tenant: the number of series must not grow with them. Durations are in
-seconds; the count of a duration is the number of runs, steps, tasks and commits.
+seconds; a duration's count is the number of runs, steps, tasks and commits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from milecastle.integrations.opentelemetry.names import GRAPH, QUEUE_STATE
-from milecastle.ports.claims import LaneDepth
 from milecastle.ports.limits import graph_of
+from milecastle.ports.workers import LaneDepth
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
 """The bounds of the buckets, if the provider takes advice."""

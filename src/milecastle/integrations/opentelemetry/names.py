@@ -1,7 +1,7 @@
 """Names for spans, attributes and metrics; changing one changes the public interface.
 
-``gen_ai.*`` are those of the GenAI conventions, which are in development: they are set only if
-asked for, and may change with the conventions.
+``gen_ai.*`` come from the GenAI conventions, which are in development: they are set only if asked
+for, and may change with the conventions.
 """
 
 from __future__ import annotations

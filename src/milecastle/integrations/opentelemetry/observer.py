@@ -1,14 +1,14 @@
-"""Run spans, steps, tasks and commits.
+"""Spans for runs, steps, tasks and commits.
 
 Rules:
 
 - A run's first segment starts a span, as a child of whatever is current where it starts. Its
-  context is stored with the run. Each later segment, in whatever process, is a child of it, and so
-  is a run continuing this one: together they are one trace. A link leads to the segment before,
-  and to the current span where the run is resumed.
+  context is stored with the run. Each later segment, in whatever process, is its child, and so is a
+  run continuing this one: together they are one trace. A link leads to the segment before, and to
+  the current span where the run is resumed.
 - A subgraph's run is a child of the task it runs in.
-- A task's span is current while its node runs, so spans of the node are its children.
-- Only the trace context is stored, never baggage. No value of the state is in a span, unless asked.
+- A task's span is current while its node runs, so the node's spans are its children.
+- Only the trace context is stored, never baggage. No state value is in a span, unless asked.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class OpenTelemetryObserver:
         self._find()
 
     def observe_queue(self, store: Store) -> None:
-        """Report the threads of a store that wait for workers, whenever metrics are collected.
+        """Report a store's threads that wait for workers, whenever metrics are collected.
 
-        Every process calling this reports the same numbers. Call it once, after the provider
-        of metrics was set.
+        Every process calling this reports the same numbers. Call it once, after the metrics
+        provider was set.
         """
         provider = self._given[1] or metrics.get_meter_provider()
         meter = provider.get_meter(names.SCOPE, __version__)
@@ -350,7 +350,7 @@ def _current(
 
 @contextmanager
 def _describing(span: Span, within: AbstractContextManager[object]) -> Generator[None, None, None]:
-    """Add the facts that an agent tells of its task to the span, and name it by them."""
+    """Add the agent's facts about its task to the span, and name it by them."""
 
     def describe(facts: dict[str, Any]) -> None:
         used: dict[str, Any] = facts.get("usage", {})

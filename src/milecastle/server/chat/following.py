@@ -45,7 +45,6 @@ RunEvent = StateEvent | EmittedEvent | MissedEvent | RunStopped | None
 
 
 def is_unfinished(status: str) -> bool:
-    """True if a run with this status continues by itself."""
     return status in _UNFINISHED
 
 
@@ -110,7 +109,7 @@ def shown(
 ) -> ShowDocument:
     """A thread at its head or at a checkpoint, as ``/v1`` shows it.
 
-    Several of them in one answer share a budget.
+    Several in one answer share a budget.
     """
     document = redacted(show_thread(service, key, at), service.redact)
     return within(document, ValueBudget() if budget is None else budget)

@@ -1,8 +1,8 @@
 """Chat messages: items in the channel ``messages``, and pieces emitted by nodes.
 
-A message has an ``id``, a ``content``, and a ``role`` (``user``, ``assistant``) or the ``type``
-that LangChain calls it (``human``, ``ai``). A node with a part of a message emits
-``{"id": ..., "delta": "some text"}``, and later returns the message with that id.
+A message has an ``id``, a ``content``, and a ``role`` (``user``, ``assistant``) or LangChain's
+``type`` (``human``, ``ai``). A node with a part of a message emits ``{"id": ..., "delta": "some
+text"}``, and later returns the message with that id.
 
 A new message may come while the last run has not ended: it failed, was cancelled, or asks. That run
 is closed and its changes are undone, as with ``if_busy="cancel"``. But its messages stay: they are
@@ -49,7 +49,6 @@ def as_object(value: Any) -> dict[str, Any] | None:
 
 
 def chunk_of(emitted: Any) -> Chunk | None:
-    """Read an emitted value as part of a message; ``None`` if it is not one."""
     if not isinstance(emitted, dict):
         return None
     found: dict[str, Any] = anything(emitted)
@@ -58,7 +57,6 @@ def chunk_of(emitted: Any) -> Chunk | None:
 
 
 def messages_in(state: Any) -> list[dict[str, Any]]:
-    """A state's messages as JSON, without those lacking an id."""
     found: Any = anything(state).get(MESSAGES) if isinstance(state, dict) else None
     if not isinstance(found, list):
         return []
@@ -99,11 +97,11 @@ async def submit_message(
     *,
     steers: bool = True,
 ) -> Handle[Any]:
-    """Queue a run for the workers; a run with one of these statuses is closed for it.
+    """Queue a run for the workers, and close a run with one of these statuses.
 
-    Only the run that was seen is closed: if another message has started one meanwhile, the thread
-    is looked at again, and is busy. If it ``steers``, nothing but messages is given, and they have
-    an inbox, a run in progress gets them.
+    Only the run that was seen is closed: if another message has started one since, the thread is
+    looked at again, and is busy. If it ``steers``, the input has only messages, and they have an
+    inbox, a run in progress gets them.
     """
     topics = [to for to, name in app.graph.schema.inboxes.items() if name == MESSAGES]
     if steers and topics and [*asked.input] == [MESSAGES]:

@@ -1,4 +1,4 @@
-"""The table of endpoints for chat front ends.
+"""Endpoints for chat front ends.
 
 They are not in the OpenAPI document: others define them.
 """

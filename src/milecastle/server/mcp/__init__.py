@@ -1,1 +1,1 @@
-"""Graphs as durable tools of the Model Context Protocol. Needs the extra ``mcp``."""
+"""Graphs as durable tools for the Model Context Protocol. Needs the extra ``mcp``."""

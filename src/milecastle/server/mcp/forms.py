@@ -1,4 +1,4 @@
-"""Questions as forms of MCP clients, and back: flat objects of texts, numbers and choices."""
+"""Questions as MCP clients' forms, and back: flat objects of texts, numbers and choices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QuestionForm(msgspec.Struct, frozen=True):
         """The answer in a form's content.
 
         Raises:
-            ValueError: there is none.
+            ValueError: it has none.
         """
         if self.kind == "object":
             return dict(content)
@@ -51,7 +51,6 @@ class QuestionForm(msgspec.Struct, frozen=True):
 
 
 def form_of(schema: FormSchema | None) -> QuestionForm:
-    """The form for a question. Optional parts that do not fit into one are left out."""
     whole = schema or {}
     found = _resolved(whole, whole)
     if found.get("type") == "object":

@@ -1,10 +1,10 @@
-"""Operations as MCP tools: what a store has, and why threads do not run, for coding agents.
+"""Operations as MCP tools: a store's content, and why threads do not run, for coding agents.
 
 Rules:
 
 - Every call needs a scope: ``read`` to look, ``admin`` to change.
 - Values leave as they leave the API: through the hook ``redact``, errors included.
-- Lists have at most 50 lines, and every result at most 20 kB; what is left out is counted.
+- Lists have at most 50 lines, and every result at most 20 kB; omissions are counted.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class OperationTools:
     def list_threads(
         self, status: str = "", graph: str = "", prefix: str = "", after: str = ""
     ) -> LsDocument:
-        """List threads by name: all, or those of a status, a graph or a prefix of their names."""
+        """List threads by name: all, or those with a status, a graph or a name prefix."""
         lines, next = thread_page(
             self._store,
             self._caller.tenant,
@@ -133,7 +133,7 @@ class OperationTools:
         return history_document(self._store, self._key(thread), limit=_LINES, before=before)
 
     def diff(self, thread: str, first: int, second: int) -> DiffDocument:
-        """List the differences between two checkpoints of a thread, by path."""
+        """List the differences between two checkpoints in a thread, by path."""
         key = self._key(thread)
         old, new = (self._decode(key, read_chain(self._store, key, at)) for at in (first, second))
         changes, unread = changes_between(old, new)
@@ -171,7 +171,7 @@ class OperationTools:
         return submit_document(self._writable.retry(self._key(thread)))
 
     def cancel(self, thread: str) -> CancelDocument:
-        """Close the unfinished run of a thread; committed steps are kept."""
+        """Close a thread's unfinished run; committed steps are kept."""
         key = self._key(thread)
         cancelled = self._writable.cancel(key)
         return CancelDocument(tenant=key.tenant, thread=thread, cancelled=cancelled)
@@ -183,7 +183,7 @@ class OperationTools:
         return submit_document(self._writable.answer(key, answers={question: answer}, by=by))
 
     def fork(self, thread: str, seq: int, as_thread: str) -> WrittenDocument:
-        """Make a new thread of a checkpoint; the old one is unchanged."""
+        """Make a new thread from a checkpoint; the old one is unchanged."""
         target = ThreadKey(self._caller.tenant, as_thread)
         line = checkpoint_line(self._writable.fork(self._key(thread), seq, target))
         return WrittenDocument(tenant=target.tenant, thread=as_thread, checkpoint=line)
@@ -233,7 +233,7 @@ class OperationTools:
 def _bounded(found: dict[str, Any]) -> str:
     """JSON of at most 20 kB: lists lose their last lines first.
 
-    The next page of a list begins behind its last line; lines of other lists are counted.
+    A list's next page begins after its last line; lines of other lists are counted.
     """
     whole: dict[str, list[Any]] = {
         name: value for name, value in found.items() if isinstance(value, list)

@@ -1,5 +1,3 @@
-"""Serving MCP: on standard input and output, or as a path of the HTTP server."""
-
 from __future__ import annotations
 
 import asyncio
@@ -20,15 +18,14 @@ from milecastle.server.service import Service
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client, until it closes our input."""
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 
 
 class McpPath:
-    """The path of the HTTP server; Host, Origin and the token have been checked before it.
+    """The HTTP server's MCP path; Host, Origin and the token have been checked before it.
 
-    The SDK's own check of names is off: the server's is stricter, and knows its names.
+    The SDK's own name check is off: the server's is stricter, and knows its names.
     """
 
     path = "/mcp"

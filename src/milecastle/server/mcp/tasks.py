@@ -3,7 +3,7 @@
 Rules:
 
 - A task's run is committed before its id is returned, so any server with the store continues it.
-- The tenant is that of the caller: an id of another tenant's task is unknown.
+- The tenant is the caller's: another tenant's task id is unknown.
 - A question's key belongs to one question on one branch, and to one refusal of its answers.
 """
 
@@ -43,11 +43,11 @@ Address = Callable[[str], str | None]
 
 
 class UnknownTask(Exception):
-    """The caller has no task of this id."""
+    """The caller has no task with this id."""
 
 
 class Tasks:
-    """The tasks of a service. Every method waits for the store: call it off the event loop."""
+    """A service's tasks. Every method waits for the store: call it off the event loop."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -55,7 +55,6 @@ class Tasks:
     def start(
         self, caller: Identity, graph: str, given: Mapping[str, Any]
     ) -> tuple[str, Handle[Any]]:
-        """Submit a run; it is durable when this returns."""
         id, app = token_urlsafe(18), self._service.named(graph)
         key = ThreadKey(caller.tenant, f"{PREFIX}{id}")
         return id, app.submit(fitted(app.graph.schema, dict(given), {}), key)
@@ -65,7 +64,6 @@ class Tasks:
         app.cancel(key)
 
     def look(self, caller: Identity, id: str, address: Address) -> dict[str, Any]:
-        """A task as clients see it."""
         key, app, info = self._find(caller, id)
         snapshot: Snapshot[Any] = app.state(key)
         made: dict[str, Any] = {
@@ -167,12 +165,10 @@ def done(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def failed(kind: str) -> dict[str, Any]:
-    """A tool's result for a run that failed: the type of its error, and no message."""
     return refused(f"the run failed: {kind}")
 
 
 def refused(text: str) -> dict[str, Any]:
-    """A tool's result that is an error: the model may try something else."""
     content = [{"type": "text", "text": text}]
     return {"content": content, "isError": True, "resultType": "complete"}
 

@@ -1,8 +1,8 @@
-"""The MCP server: each graph is a tool, and a call of it is a task.
+"""The MCP server: each graph is a tool, and a call to it is a task.
 
 A client with the tasks extension gets a task, unless the run ends at once. Any other client waits
 for the result, and cancels the run by leaving; a question is asked in the answer to its call, which
-it repeats. What takes longer than it waits is left for the tool `result`.
+it repeats. A result that takes longer than it waits is left for the tool `result`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,6 @@ class UpdateParams(TaskParams):
 
 
 class GraphTools:
-    """Handlers of the protocol. ``recognize`` returns a request's caller, or refuses it."""
-
     def __init__(self, service: Service, recognize: Recognize) -> None:
         self._service = service
         self._recognize = recognize
@@ -143,7 +141,6 @@ class GraphTools:
     async def _created(
         self, ctx: McpRequest, caller: Identity, id: str, handle: Handle[Any]
     ) -> dict[str, Any]:
-        """A task, or the result of a run that ends at once."""
         await self._ended(handle, _AT_ONCE)
         found = await self._look(ctx, caller, id)
         if found["status"] == "completed":
@@ -155,7 +152,7 @@ class GraphTools:
     async def _waited(
         self, ctx: McpRequest, caller: Identity, id: str, handle: Handle[Any] | None = None
     ) -> dict[str, Any]:
-        """Wait for a run until it ends or asks; say where it is, if the client wants to know."""
+        """Wait for a run until it ends or asks; report its progress, if the client wants it."""
         until = asyncio.get_running_loop().time() + _PATIENCE
         changes, said = 0, None
         while True:
@@ -229,7 +226,7 @@ class GraphTools:
             raise MCPError(code=INTERNAL_ERROR, message=message) from None
 
     def _caller_of(self, ctx: McpRequest, params: TaskParams, scope: TokenScope) -> Identity:
-        """The caller of a method on a task. A proxy may have routed it by its header."""
+        """The caller of a task's method. A proxy may have routed it by its header."""
         if ctx.protocol_version < VERSION:
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=ctx.method)
         require_client_extension(ctx, EXTENSION)
@@ -276,7 +273,6 @@ def _has_tasks(ctx: McpRequest) -> bool:
 
 
 def plain_responses(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Responses as data, whether the SDK has read them or not."""
     found = plain(
         {
             name: one.model_dump(mode="json", by_alias=True) if hasattr(one, "model_dump") else one

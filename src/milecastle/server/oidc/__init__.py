@@ -1,1 +1,1 @@
-"""OpenID Connect: callers are known by the tokens of an issuer. Needs the extra ``oidc``."""
+"""OpenID Connect: an issuer's tokens identify callers. Needs the extra ``oidc``."""

@@ -1,5 +1,3 @@
-"""Verified claims as an identity."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ _LONGEST: Final = 200
 
 
 def identity_of(claims: Mapping[str, Any], settings: Oidc) -> Identity:
-    """The caller that these claims describe.
+    """The caller described by verified claims.
 
     Raises:
         Refused: they have no tenant or no name.

@@ -1,9 +1,9 @@
-"""Requests to the issuer: blocking, bounded in time and size, and never led elsewhere.
+"""Requests to the issuer: blocking, bounded in time and size, and never redirected.
 
 Rules:
 
 - Only URLs that ``refuse_insecure`` accepts are opened. A redirect is an error.
-- Nothing of an answer is in a message or a log line: it may have secrets.
+- Messages and log lines contain nothing from an answer: it may have secrets.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def fetch(
     """The JSON document under a URL; with ``form``, the answer to a POST.
 
     Raises:
-        IssuerFailed: there is none of this shape.
+        IssuerFailed: there is none with this shape.
     """
     body = None if form is None else urlencode(form).encode()
     sent = {"Accept": "application/json", **(headers or {})}

@@ -1,7 +1,7 @@
 """An issuer: recognizes its tokens, and the sessions of people who logged in there.
 
-A session has its identity in itself, signed: servers with the same client secret know it, and
-nothing is stored. It lasts for ``PERSON_SESSION`` seconds, whatever the issuer says meanwhile.
+A session contains its identity, signed: servers with the same client secret know it, and nothing is
+stored. It lasts for ``PERSON_SESSION`` seconds, whatever the issuer says until then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Issuer:
         """The issuer's metadata and keys.
 
         Raises:
-            Refused: it does not answer.
+            Refused: the issuer does not answer.
         """
         if self._keys.current() is None:
             await self._keys.fetched()

@@ -1,11 +1,11 @@
-"""The issuer's metadata and keys: fetched on a thread of their own, and cached.
+"""The issuer's metadata and keys: fetched on a separate thread, and cached.
 
 Rules:
 
 - A caller waits for them only if there are none, or if its token names an unknown key. Otherwise
-  they are fetched again while the ones known are used.
-- There is one fetch at a time, and between two of them a pause: tokens with made-up keys cause no
-  more requests than that.
+  they are fetched again while the known ones are used.
+- There is one fetch at a time, and a pause after it: tokens with made-up keys cause no more
+  requests.
 - If the issuer does not answer, its keys are used until they are ``OLDEST``: then its tokens are
   refused until it does.
 - A key has its algorithms, by its type and curve. All are asymmetric, so a public key is never a
@@ -48,8 +48,6 @@ _SIZES: Final = range(2048, 8193)
 
 @prepared
 class Metadata(msgspec.Struct, frozen=True):
-    """The part of the discovery document we need."""
-
     issuer: str
     jwks_uri: str
     authorization_endpoint: str = ""
@@ -92,7 +90,7 @@ class IssuerKeys:
         self._tried: float | None = None
 
     def current(self) -> KnownIssuer | None:
-        """Return the issuer as known, if it may be used; if it is not fresh, begin to fetch it."""
+        """The known issuer, if it may be used; if it is not fresh, begin to fetch it."""
         known, now = self._known, self._clock()
         if known is None or now - known.fetched > FRESH:
             self._fetch()
@@ -145,7 +143,7 @@ def _fetched(issuer: str, began: float) -> KnownIssuer:
 
 
 def _signing_key(given: Mapping[str, Any]) -> SigningKey | None:
-    """A key that may sign tokens; others are for encryption, or of kinds that we do not use."""
+    """A key that may sign tokens; others are for encryption, or of an unsupported kind."""
     id, kind, curve = given.get("kid"), given.get("kty"), given.get("crv")
     if given.get("use", "sig") != "sig" or not isinstance(id, str | None):
         return None

@@ -12,8 +12,6 @@ PERSON_SESSION: Final = 8 * 3600
 
 
 class LoginAnswer(msgspec.Struct, frozen=True):
-    """Parameters of the URL; others may be there, too."""
-
     state: str = ""
     code: str = ""
     error: str = ""

@@ -28,7 +28,7 @@ def oidc_settings(issuer: str, options: Mapping[str, str | None]) -> Oidc:
 
 
 def read_secret(path: str | os.PathLike[str]) -> str:
-    """A secret in a file of its own.
+    """Read a secret from its own file.
 
     Raises:
         InvalidRequest: it cannot be read, or others may read it.

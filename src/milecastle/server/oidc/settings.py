@@ -1,5 +1,3 @@
-"""Settings of OpenID Connect: the issuer, this server's registration there, and the claims."""
-
 from __future__ import annotations
 
 from urllib.parse import urlsplit
@@ -16,10 +14,10 @@ class Oidc(msgspec.Struct, frozen=True, kw_only=True):
 
     ``audience`` is this API's name at the issuer; bearer tokens for another one are refused. With
     ``client_id``, ``client_secret`` and ``url``, under which browsers reach this server, people log
-    in to the pages at the issuer, which leads them back to ``url`` + ``/login/oidc/callback``.
+    in to the pages at the issuer, which redirects them to ``url`` + ``/login/oidc/callback``.
 
-    ``tenant``, ``scopes`` and ``name`` are the names of claims. Of the scopes those count that
-    begin with ``prefix``, as ``milecastle:read``. The name is stored with answers as ``oidc:NAME``.
+    ``tenant``, ``scopes`` and ``name`` are claim names. Scopes count if they begin with ``prefix``,
+    as ``milecastle:read``. The name is stored with answers as ``oidc:NAME``.
 
     Raises:
         InvalidRequest: neither bearer tokens nor pages can work with these, or not safely.
@@ -66,7 +64,7 @@ class Oidc(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def issuer_host(self) -> str:
-        """Host and port of the issuer, as people read them."""
+        """The issuer's host and port, as people read them."""
         return urlsplit(self.issuer).netloc
 
     @property

@@ -5,9 +5,9 @@ Rules:
 - The request that leads to the issuer leaves a signed cookie with its state, nonce, verifier and
   way back. Only the browser with that cookie can finish it, soon, and once: the code is worth
   nothing without the verifier, and the cookie is deleted.
-- The way back is a path of this server. The issuer returns to the registered URL only.
-- Who the person is comes from the ID token, which the issuer gives to this server directly.
-- Requests to the issuer are made on threads of their own, few at a time.
+- The way back is a path on this server. The issuer returns to the registered URL only.
+- The ID token identifies the person; the issuer gives it to this server directly.
+- Requests to the issuer are made on separate threads, few at a time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ _WAITING: Final = 16
 
 @prepared
 class Attempt(msgspec.Struct, frozen=True):
-    """A login that has begun, as its cookie has it."""
-
     state: str
     nonce: str
     verifier: str
@@ -70,7 +68,7 @@ class SigningIn:
         self._open = 0
 
     async def begin(self, next: str) -> Begun:
-        """A login that returns to ``next``, which must be a path of this server."""
+        """A login that returns to ``next``, which must be a path on this server."""
         known = await self._issuer.known()
         if not known.metadata.authorization_endpoint or not known.metadata.token_endpoint:
             raise Refused(NO_ISSUER, 503, "the issuer has no authorization code flow")

@@ -1,12 +1,12 @@
-"""Tokens of the issuer: verified, and read as claims.
+"""The issuer's tokens: verified, and read as claims.
 
 Rules:
 
 - The header only chooses among the issuer's keys. A key in a token, or a place to get one from, is
   ignored, and an extension that must be understood is refused.
-- Nothing of a token is believed, or in a message, before its signature is verified.
-- An ID token answers our own request: it has its nonce. Other kinds of signed statements, which
-  say so in their header, are refused.
+- A token is not believed, or quoted in a message, before its signature is verified.
+- An ID token answers our own request: it has its nonce. Other kinds of signed statements, which say
+  so in their header, are refused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_header(token: str) -> Header:
     """The unverified header.
 
     Raises:
-        Refused: it is not one, or of a token that we do not accept however it is signed.
+        Refused: it is not one, or its token is not accepted however it is signed.
     """
     try:
         found: dict[str, Any] = _signatures.get_unverified_header(token)
@@ -78,7 +78,7 @@ def verify(
     now: float,
     nonce: str | None = None,
 ) -> dict[str, Any]:
-    """The claims of a token for ``audience``; with ``nonce``, of an ID token.
+    """A token's claims for ``audience``; with ``nonce``, an ID token's.
 
     Raises:
         Refused: it is not valid.

@@ -1,6 +1,6 @@
 """Builds: the file runs in the apps' workspaces, their reuse, and the next plan.
 
-A plan is made when it is asked for, and only then: it reads the declared files.
+A plan is made only on request: it reads the declared files.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ class PlanQuery(HttpDocument, frozen=True):
 
 
 class BuildLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A file run, with the numbers of nodes it ran and reused."""
-
     graph: str
     run: Any
     executed: int
@@ -50,7 +48,6 @@ class BuildLine(msgspec.Struct, frozen=True, kw_only=True):
 
 @WebPage("GET", "/builds", "read", query=BuildsQuery, label="Builds")
 def list_builds(request: ApiRequest) -> PageView:
-    """The file runs of a graph, newest first."""
     query: BuildsQuery = request.query
     apps = {name: app for name, app in request.service.apps.items() if app.workspace is not None}
     graph = query.graph or next(iter(apps), None)
@@ -107,7 +104,6 @@ def _workspace(app: App[Any]) -> Workspace:
 
 @WebPage("GET", "/builds/{graph}/runs/{run}", "read")
 def show_build(request: ApiRequest) -> PageView:
-    """One file run: which nodes it ran, and which it reused."""
     files = FileThreads(_workspace(served(request)), request.tenant)
     record = files.run(request.path["run"])
     if record is None:
@@ -135,7 +131,6 @@ def _node_size(node: Any) -> int:
 
 @WebPage("GET", "/builds/{graph}/plan", "read", query=PlanQuery)
 def show_plan(request: ApiRequest) -> PageView:
-    """The plan of a build, with reasons. It runs nothing."""
     mode: Mode = request.query.mode
     app = served(request)
     _workspace(app)

@@ -12,15 +12,13 @@ _NICE: Final = (1, 2, 4, 5, 10)
 
 
 class Stack(NamedTuple):
-    """Two counts on top of each other, and when they begin."""
-
     start: str
     lower: int
     upper: int
 
 
 class Bar(NamedTuple):
-    """A bar of two counts, its title, and what is written below if there is room."""
+    """A bar with two counts, its title, and a label below if there is room."""
 
     lower: int
     upper: int
@@ -39,8 +37,6 @@ class StackBar(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """``lines`` are the counts at heights, ``marks`` the times below."""
-
     height: int
     bars: tuple[StackBar, ...]
     lines: tuple[tuple[float, int], ...]

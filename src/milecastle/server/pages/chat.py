@@ -1,4 +1,4 @@
-"""The conversation of a thread: what was said, called and answered, and a field to continue it.
+"""A thread's conversation: messages, calls and answers, and a field to continue it.
 
 Only the newest messages are shown, and each text passed the hook.
 """
@@ -47,7 +47,7 @@ _CLOSED: Final = ("failed", "cancelled", "interrupted")
 
 
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a tool. Its result is a tree if it is JSON, else a text; both are empty before."""
+    """A tool call. Its result is a tree if it is JSON, else a text; both are empty before."""
 
     name: str
     said: str
@@ -73,8 +73,6 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint beside the conversation, and what it added."""
-
     seq: int
     what: str
     added: str
@@ -87,7 +85,6 @@ class ChatForm(HttpDocument, frozen=True):
 
 @WebPage("GET", "/threads/{thread}/chat", "read", made_of=made_of)
 def show_chat(request: ApiRequest) -> PageView:
-    """The messages of a thread, newest last."""
     service, key = request.service, request.key
     read = read_thread(service, key, None)
     head = thread_head(service, read, "chat")
@@ -128,7 +125,6 @@ def show_chat(request: ApiRequest) -> PageView:
 
 
 def messages_of(excerpts: Excerpts, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The newest messages of a state, after the hook."""
     stored = values.get(MESSAGES)
     if not isinstance(stored, list | tuple):
         return []
@@ -185,7 +181,6 @@ def _messages(
 
 
 def _took(read: Reading, seq: int) -> str:
-    """The duration of the step behind a checkpoint."""
     entries = {one.seq: one for one in read.entries}
     entry, before = entries.get(seq), entries.get(seq - 1)
     if entry is None or before is None or entry.source != "step":
@@ -194,7 +189,6 @@ def _took(read: Reading, seq: int) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, list[str]]]:
-    """Paragraphs and lists: lines that begin with a dash or a star."""
     blocks: list[tuple[str, list[str]]] = []
     for part in text.strip("\n").split("\n\n"):
         for line in part.split("\n"):
@@ -238,7 +232,6 @@ def _call(
 
 
 def _parsed(value: Any) -> Any:
-    """A value as it is, or what the JSON of an object or a list means."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return json.loads(value)
@@ -290,7 +283,6 @@ def _how(service: Service, read: Reading) -> str:
 
 @WebPage("POST", "/threads/{thread}/chat", "run", form=ChatForm)
 async def say(request: ApiRequest) -> Response:
-    """Continue the conversation with a message of the user."""
     text: str = request.body.message.replace("\r\n", "\n").strip()
     if not text:
         raise InvalidRequest("the message is empty: go back and write one")

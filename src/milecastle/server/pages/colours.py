@@ -1,4 +1,4 @@
-"""The choice of colours: light, dark, or those of the system. It is in a cookie, not in a store."""
+"""The choice of colours: light, dark, or the system's. It is in a cookie, not in a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _YEAR: Final = 365 * 86400
 
 
 class ColoursForm(HttpDocument, frozen=True):
-    """``next`` is the page to return to; no ``colours`` means those of the system."""
+    """``next`` is the page to return to; no ``colours`` means the system's."""
 
     colours: Literal["", "light", "dark"] = ""
     next: str = "/"
@@ -31,7 +31,6 @@ def colours_of(http: Request) -> str:
 
 @WebPage("POST", "/colours", None, form=ColoursForm)
 async def choose_colours(request: ApiRequest) -> Response:
-    """Choose light, dark, or the colours of the system."""
     form: ColoursForm = request.body
     response = RedirectResponse(own_path(form.next), 303)
     path = mount_point(request.http.scope) or "/"

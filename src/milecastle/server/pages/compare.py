@@ -1,5 +1,3 @@
-"""Two checkpoints side by side: the nodes that each visited, and what differs in their states."""
-
 from __future__ import annotations
 
 from typing import Any, Final
@@ -41,8 +39,6 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node on both sides: how often it ran, and how long."""
-
     node: str
     a: int
     b: int
@@ -54,7 +50,6 @@ class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 @WebPage("GET", "/compare", "read", query=CompareQuery)
 def show_compare(request: ApiRequest) -> PageView:
-    """Differences between two checkpoints."""
     query: CompareQuery = request.query
     values: dict[str, Any] = {"query": query, "sides": (), "nodes": (), "changes": None}
     commands = ("diff", *of_tenant(request.tenant), "--", "A@SEQ", "B@SEQ")

@@ -1,4 +1,4 @@
-"""The drawing of a graph as part of a page: nodes are links, in the colours of the style sheet."""
+"""A graph's drawing in a page: nodes are links, in the style sheet's colours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIGNS: Final[Mapping[str, str]] = {
 
 
 class NodeLook(NamedTuple):
-    """A drawn node: its kind (a class), one line of facts, and the share of a bar."""
+    """A drawn node: its kind (a class), one line of facts, and a bar's share."""
 
     kind: str
     meta: str = ""

@@ -1,8 +1,7 @@
 """A page's values, each and together with a size limit.
 
 Every stored value and every long text a page shows passes through ``Excerpts.hidden``, ``json`` or
-``text``: there a hook may hide it. A value that does not fit is cut, and the excerpt says
-so.
+``text``: there a hook may hide it. A value that does not fit is cut, and the excerpt says so.
 """
 
 from __future__ import annotations
@@ -26,15 +25,11 @@ _ITEM: Final = 3
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A text; ``is_cut`` if only its beginning."""
-
     text: str
     is_cut: bool
 
 
 class Excerpts:
-    """Makes excerpts until ``left`` bytes of HTML are used."""
-
     def __init__(self, left: int, redact: Hiding | None = None) -> None:
         self.left = left
         self._redact = redact
@@ -47,7 +42,6 @@ class Excerpts:
         return self.shown(self.hidden(place, value), most)
 
     def shown(self, value: Any, most: int) -> Excerpt:
-        """A value that passed the hook, as JSON."""
         room = _Room(min(most, self.left))
         text = as_json(_clipped(value, room), indent=2)
         return self._taken(text, most, is_cut=room.is_full)
@@ -60,13 +54,12 @@ class Excerpts:
         was: Mapping[str, str] | None = None,
         more: str = "",
     ) -> Tree:
-        """Values that passed the hook as a tree, each with its name and its path."""
         found = json_tree(members, max(0, min(most, self.left)), was=was, more=more)
         self.left -= found.size
         return found
 
     def facts(self, value: Any, most: int) -> list[tuple[str, str]] | None:
-        """The members of a small flat object that passed the hook; ``None`` for other values."""
+        """A small flat object's members that passed the hook; ``None`` for other values."""
         found = flat_facts(value, most)
         self.left -= sum(len(name) + len(text) + 40 for name, text in found or ())
         return found
@@ -88,7 +81,6 @@ class Excerpts:
 
 
 def short(name: str) -> str:
-    """Shorten a name to 80 characters for a table row."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
 
 
@@ -107,7 +99,7 @@ class _Room:
 
 
 def _clipped(value: Any, room: _Room) -> Any:
-    """The first parts of a value that fit: a large one is never copied in full."""
+    """A value's first parts that fit: a large one is never copied in full."""
     if isinstance(value, str):
         found = value[: max(0, room.left)]
         room.is_full = room.is_full or len(found) < len(value)

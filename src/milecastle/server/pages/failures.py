@@ -1,4 +1,4 @@
-"""Failures by error, node and graph: what breaks, since when, and whether it is one cause."""
+"""Failures by error, node and graph, with their common properties."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
 from milecastle.views.failures import FailedRunsGroup, FailureState, failures_document
+from milecastle.views.replicas import source_of
 
 Since = Literal["1h", "24h", "7d"]
 
@@ -28,7 +29,7 @@ _COUNTED: Final = 100
 
 
 class FailuresQuery(HttpDocument, frozen=True):
-    """``held`` failures wait for a person, ``retried`` for a worker, ``settled`` for nobody."""
+    """``held`` failures wait for a person, ``retried`` for a worker, ``settled`` for neither."""
 
     state: FailureState = "held"
     graph: str | None = None
@@ -36,15 +37,13 @@ class FailuresQuery(HttpDocument, frozen=True):
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
-    """A group, and its texts after the hook."""
-
     group: FailedRunsGroup
     message: Excerpt
     frames: list[Frame]
 
 
 def held_failures(service: Service, tenant: str) -> str:
-    """Number of failed threads that no worker will retry; a lower bound if there are many."""
+    """Number of failed threads no worker will retry; a lower bound if there are many."""
     page = service.store.recent_threads(tenant, status="failed", limit=_COUNTED)
     count = sum(one.due_at is None and not is_child(one.key) for one in page.items)
     return f"{count}{'+' if page.after else ''}" if count else ""
@@ -61,11 +60,11 @@ def held_failures(service: Service, tenant: str) -> str:
     counts="failed",
 )
 def show_failures(request: ApiRequest) -> PageView:
-    """Failures, grouped by cause."""
     query: FailuresQuery = request.query
     service, graph = request.service, query.graph or None
+    store, behind = source_of(service.store)
     found = failures_document(
-        service.store,
+        store,
         request.tenant,
         now=time.time_ns() // 1000,
         span=SECONDS[query.since] * 1_000_000,
@@ -82,6 +81,7 @@ def show_failures(request: ApiRequest) -> PageView:
     return PageView(
         template="failures.html",
         live="_failures.html",
+        behind=behind,
         title="Failures",
         commands=(("runs", *of_tenant(request.tenant), "--failed", "--limit=100"),),
         values={
@@ -100,4 +100,4 @@ def show_failures(request: ApiRequest) -> PageView:
 def _shown(group: FailedRunsGroup, excerpts: Excerpts) -> ShownGroup:
     traceback = excerpts.text("traceback", "\n".join(group.traceback), _TRACEBACK).text
     message = excerpts.text("message", group.message, _MESSAGE)
-    return ShownGroup(group, message, frames_of(traceback.split("\n")) if traceback else [])
+    return ShownGroup(group, message, frames_of(traceback))

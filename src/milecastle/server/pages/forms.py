@@ -1,11 +1,11 @@
 """Forms: read with limits, and only with the CSRF token of the caller's own session.
 
-The token is an HMAC of the session: another site cannot read it, and that of another session does
-not fit. A caller without a session has a token too, that of nothing: there its ``Origin`` counts.
-Every form must have one, and it has been compared.
+The token is the session's HMAC: another site cannot read it, and another session's does not fit. A
+caller without a session has a token too, an empty session's: there its ``Origin`` counts. Every
+form must have one, and it has been compared.
 
-Text in fields is percent-encoded by the filter ``segment`` where it names something: browsers
-change line ends when they send it.
+In fields, the filter ``segment`` percent-encodes text that names something: browsers change line
+ends when they send it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def csrf_token(headers: Headers) -> str:
 
 
 def decode_form(kind: type[T], body: bytes, headers: Headers) -> T:
-    """The fields of a form in their types.
+    """A form's fields in their types.
 
     Raises:
         Refused: it is not a form, is too large, has other fields, or does not have the token.

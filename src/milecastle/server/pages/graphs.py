@@ -1,5 +1,3 @@
-"""Pages for graphs: list, detail, drawing, and a form to start a run."""
-
 from __future__ import annotations
 
 import base64
@@ -62,14 +60,10 @@ _EXAMPLES: Final[dict[str, Any]] = {
 
 
 class ColourQuery(HttpDocument, frozen=True):
-    """The colours of nodes."""
-
     by: ColouredBy = "failures"
 
 
 class StartForm(SchemaForm, frozen=True, kw_only=True):
-    """A run to start: where, and the input; ``config`` is JSON."""
-
     thread: str
     key: str = ""
     priority: str = ""
@@ -79,7 +73,6 @@ class StartForm(SchemaForm, frozen=True, kw_only=True):
 
 @WebPage("GET", "/graphs", "read", label="Graphs")
 def list_graphs(request: ApiRequest) -> PageView:
-    """The graphs that this server runs."""
     lines = graphs_document(request.service).graphs
     shown = list(fitting(lines, lambda line: 400 + shown_size(line.graph)))
     return PageView(
@@ -92,13 +85,12 @@ def list_graphs(request: ApiRequest) -> PageView:
 
 @WebPage("GET", "/graphs/{graph}", "read", query=ColourQuery)
 def show_graph(request: ApiRequest) -> PageView:
-    """One graph: how its nodes have done, and a form that starts a run of it."""
     return _view(request, served(request), by=request.query.by)
 
 
 @WebPage("GET", "/graphs/{graph}/drawing.svg", "read")
 def draw_graph(request: ApiRequest) -> Response:
-    """The drawing of a graph. Its style is inside it, and nothing else is loaded."""
+    """A graph's drawing. Its style is inside it, and nothing else is loaded."""
     headers = {"Content-Security-Policy": _POLICY}
     return Response(served(request).draw("svg"), headers=headers, media_type="image/svg+xml")
 
@@ -211,7 +203,6 @@ def start_values(
     form: StartForm | None = None,
     error: Exception | None = None,
 ) -> dict[str, Any] | None:
-    """Values for ``_start.html``; ``None`` without the scope."""
     if "run" not in request.identity.scopes:
         return None
     name, schema = app.graph.name, input_schema(app.graph)
@@ -234,7 +225,7 @@ def start_values(
 
 
 def _worker(request: ApiRequest) -> dict[str, str]:
-    """Where runs are executed, and why they are not, if no worker is there."""
+    """Where runs are executed; without a worker, the reason they are not."""
     store = request.service.store
     if request.service.worker is not None:
         return {"worker": "in this server", "trouble": ""}
@@ -261,7 +252,6 @@ def _samples(request: ApiRequest, graph: str, example: dict[str, Any]) -> dict[s
 
 @WebPage("POST", "/graphs/{graph}/runs", "run", form=StartForm)
 async def start_run(request: ApiRequest) -> PageView:
-    """Submit a run, and lead to its thread. A refused form keeps its values."""
     form: StartForm = request.body
     app = served(request)
     try:

@@ -1,11 +1,10 @@
-"""The inbox: all open questions, one of them opened, answered alone or with others like it.
+"""The inbox: all open questions, one shown in full, answered alone or with others like it.
 
 Rules:
 
-- What is answered is looked up again: the question must be open, and ask for the form's type.
-- A question is never replaced by another one under the reader's hands: the live part names the
-  question that is open, and says so when it has been answered elsewhere. Only an answer moves on,
-  and one that is not valid does not.
+- An answered question is looked up again: it must be open, and ask for the form's type.
+- A question is never replaced by another while it is read: the live part names the open question,
+  and says so when it has been answered elsewhere. Only a valid answer moves on.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class InboxPageQuery(HttpDocument, frozen=True):
 class InboxForm(SchemaForm, frozen=True, kw_only=True):
     """An answer to questions, each ``THREAD/ID/DIGEST``; ``kind`` is the expected type.
 
-    ``also`` are those that are selected: they get the answer if ``others`` is set and they ask for
-    the same type. ``next`` is the question to open then.
+    ``also`` are the selected ones: they get the answer if ``others`` is set and they ask for the
+    same type. ``next`` is the question to open then.
     """
 
     question: tuple[str, ...] = ()
@@ -84,7 +83,7 @@ class InboxForm(SchemaForm, frozen=True, kw_only=True):
 class ListedQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question in the list; ``name`` is ``THREAD/ID``.
 
-    ``value`` is sent with an answer: the name, and the digest of what is shown.
+    ``value`` is sent with an answer: the name, and the shown question's digest.
     """
 
     name: str
@@ -99,7 +98,7 @@ class ListedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The question that is open, with its form. ``fields`` is empty if the form does not fit."""
+    """The open question, with its form. ``fields`` is empty if the form does not fit."""
 
     listed: ListedQuestion
     node: str
@@ -138,7 +137,6 @@ def open_questions(service: Service, tenant: str) -> str:
     counts="open questions",
 )
 async def show_inbox(request: ApiRequest) -> PageView:
-    """Open questions by deadline, then the oldest first."""
     return await _inbox(request, request.query)
 
 
@@ -198,7 +196,6 @@ def _read(service: Service, tenant: str, query: InboxPageQuery, moves_on: bool) 
 
 
 def _urgency(one: ListedQuestion, *, by_kind: bool) -> tuple[str, bool, str]:
-    """Sorts by deadline, then the oldest first."""
     kind = one.kind if by_kind else ""
     return kind, one.until is None, one.until or one.asked_at or ""
 
@@ -206,7 +203,7 @@ def _urgency(one: ListedQuestion, *, by_kind: bool) -> tuple[str, bool, str]:
 def _room(
     found: InboxDocument,
 ) -> tuple[list[tuple[ListedQuestion, QuestionLine]], list[InboxLine], str | None, int]:
-    """As many threads as have room; of a thread with many questions, as many of them.
+    """As many threads as have room; for a thread with many questions, as many as fit.
 
     The questions, the threads that cannot be read here, where the next page begins, and how many
     questions of the last thread are not shown.
@@ -252,7 +249,6 @@ def _listed(line: InboxLine, question: QuestionLine) -> ListedQuestion:
 
 
 def _expects(fields: tuple[FormField, ...]) -> str:
-    """The expected kind of answer, in words."""
     first, *others = fields
     if others or first.name:
         return f"form of {1 + len(others)} field{'s' if others else ''}"
@@ -274,7 +270,6 @@ def _opened(
     following: str,
     alike: int,
 ) -> OpenedQuestion:
-    """The question with what it shows, its form, and the thread's state; all passed the hook."""
     excerpts = Excerpts(_VALUES)
     question = line.question
     text = (
@@ -323,7 +318,6 @@ def _field_size(field: FormField) -> int:
 
 @WebPage("POST", "/inbox", "answer", form=InboxForm)
 async def answer(request: ApiRequest) -> PageView | Response:
-    """Answer some questions, and show the inbox again to those who may read it."""
     form: InboxForm = request.body
     if not form.question:
         raise InvalidRequest("no question is selected: go back and select some")

@@ -1,6 +1,6 @@
-"""A fan-out of a thread: how many items are done, how long they took, which failed, and one input.
+"""A thread's fan-out: progress, durations, failed items, and one input.
 
-Bounded, however many items there are: a step stores a summary of many.
+Bounded, whatever the number of items: a large step stores a summary.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MESSAGE: Final = 160
 
 
 class ItemsPageQuery(HttpDocument, frozen=True):
-    """``at`` is the checkpoint that a fan-out ended with, or begins after; without it, the newest.
+    """``at`` is the checkpoint a fan-out ended with, or begins after; without it, the newest.
 
-    ``item`` is the place of an item in the list sent: its input is shown.
+    ``item`` is an item's place in the list sent: its input is shown.
     """
 
     at: str | None = None
@@ -39,7 +39,7 @@ class ItemsPageQuery(HttpDocument, frozen=True):
 
 
 class _FanOut(NamedTuple):
-    """``is_open``: its step begins after the checkpoint that was read, and did not end with it."""
+    """``is_open``: its step begins after the checkpoint read, and did not end with it."""
 
     read: Reading
     node: str
@@ -49,7 +49,6 @@ class _FanOut(NamedTuple):
 
 @WebPage("GET", "/threads/{thread}/items", "read", query=ItemsPageQuery, made_of=made_of)
 def show_items(request: ApiRequest) -> PageView:
-    """The items of a fan-out: failed ones, then the slowest."""
     query: ItemsPageQuery = request.query
     service, key = request.service, request.key
     newest = read_thread(service, key, query.at or None)
@@ -69,7 +68,6 @@ def show_items(request: ApiRequest) -> PageView:
 
 
 def _fan_out(service: Service, read: Reading, query: ItemsPageQuery) -> _FanOut | None:
-    """The fan-out asked for, or the newest one of the checkpoints near the head."""
     for entry, node, count in reversed(fan_outs(read)):
         is_open = read.decoded is not None and read.decoded.tasks.get(node) == count
         is_open = is_open and entry.seq == read.entry.seq
@@ -165,7 +163,6 @@ def _chart(document: FanOutDocument) -> Chart:
 
 
 def _input(service: Service, found: _FanOut, item: int | None, excerpts: Excerpts) -> Tree | None:
-    """The input sent to an item; none if it cannot be read here, or there is no such."""
     read = found.read
     before = read.entry.seq if found.is_open else None
     if not found.is_open and read.entry.parent_id:

@@ -1,4 +1,4 @@
-"""Values as a tree of ``<details>``: of each object and list, only the first members are read.
+"""Values as a tree of ``<details>``, with only the first members of each object and list.
 
 Every text is escaped here: for lines by ``as_json`` or ``printable``, then for HTML.
 """
@@ -24,7 +24,7 @@ _LINE: Final = 60
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """``is_cut`` if its room was too small, or a value is longer than what is shown."""
+    """``is_cut`` if its room was too small, or a value is longer than its shown part."""
 
     html: Markup
     size: int
@@ -38,7 +38,7 @@ def json_tree(
     was: Mapping[str, str] | None = None,
     more: str = "",
 ) -> Tree:
-    """Values with their names and paths. ``was`` says what changed at a path.
+    """Values with their names and paths. ``was`` gives the change at a path.
 
     ``more`` is where a list has its other items.
     """
@@ -136,7 +136,7 @@ def _prefixes(path: str) -> Iterable[str]:
 
 
 def flat_facts(value: Any, most: int) -> list[tuple[str, str]] | None:
-    """A flat object of at most so many short values as names and texts; ``None`` if it is more."""
+    """A flat object's short values as names and texts; ``None`` if it has more than ``most``."""
     if not isinstance(value, Mapping) or not 0 < len(anything(value)) <= most:
         return None
     found: list[tuple[str, str]] = []

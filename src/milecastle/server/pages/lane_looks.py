@@ -39,7 +39,7 @@ _HIGH: Final = 20
 
 
 class BarLook(msgspec.Struct, frozen=True, kw_only=True):
-    """A bar. ``points`` are those of stairs, in a box of ``parts`` by 20."""
+    """A bar. ``points`` outline the stairs, in a box of ``parts`` by 20."""
 
     kind: str
     shape: BarShape
@@ -57,7 +57,7 @@ class BarLook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane. ``tone`` and ``icon`` are of its last bar, ``said`` counts tries, items or runs."""
+    """A lane. ``tone`` and ``icon`` are its last bar's, ``said`` counts tries, items or runs."""
 
     node: str
     tone: str
@@ -69,7 +69,6 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lane_look(lane: TimelineLane, hand: Mapping[int, str]) -> LaneLook:
-    """A lane; ``hand`` says by checkpoint what was changed by hand."""
     own = [bar for bar in lane.bars if not bar.is_left]
     tone, icon = _ICONS.get((own or lane.bars)[-1].kind, _DONE) if lane.bars else ("soft", "queue")
     return LaneLook(
@@ -121,13 +120,11 @@ def _bar_look(node: str, bar: NodeBar, hand: Mapping[int, str]) -> BarLook:
 
 
 def _steps(at_once: Sequence[int], most: int) -> list[int]:
-    """The highest of each part, in at most so many parts."""
     size = -(-len(at_once) // max(1, most)) or 1
     return [max(at_once[at : at + size]) for at in range(0, len(at_once), size)]
 
 
 def _points(heights: Sequence[int]) -> str:
-    """The outline of stairs, from the lower left corner to the lower right one."""
     points = [f"0,{_HIGH}"]
     before = 0
     for at, height in enumerate((*heights, 0)):

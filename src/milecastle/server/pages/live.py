@@ -4,7 +4,7 @@ Rules:
 
 - A page and its stream have one URL; a browser asks for the stream by ``Accept``.
 - The part is rendered again after a pause, a long one if rendering takes long, but not if its
-  sources are the same; and sent only if it is another one.
+  sources are the same; and sent only if it has changed.
 - A stream ends after some minutes. The browser comes back by itself, and its session is checked.
 """
 
@@ -36,7 +36,6 @@ _SHARE: Final = 10
 
 
 def wants_stream(http: Request) -> bool:
-    """True if the request accepts the live part as a stream."""
     return http.headers.get("accept") == "text/event-stream"
 
 

@@ -1,5 +1,3 @@
-"""Logging in: a token is exchanged for a session."""
-
 from __future__ import annotations
 
 from starlette.responses import RedirectResponse, Response
@@ -24,7 +22,6 @@ class LogoutForm(HttpDocument, frozen=True): ...
 
 @WebPage("GET", "/login", None)
 async def show_login(request: ApiRequest) -> PageView:
-    """The form for a token."""
     return _asked("/")
 
 
@@ -41,7 +38,6 @@ def _asked(next: str, error: Refused | None = None) -> PageView:
 
 @WebPage("POST", "/login", None, form=LoginForm)
 async def login(request: ApiRequest) -> PageView | Response:
-    """Exchange a token for a session."""
     form: LoginForm = request.body
     place = own_path(form.next)
     try:
@@ -53,6 +49,5 @@ async def login(request: ApiRequest) -> PageView | Response:
 
 @WebPage("POST", "/logout", None, form=LogoutForm)
 async def logout(request: ApiRequest) -> Response:
-    """End the session, here and in the browser."""
     request.access.end_session(request.http.headers)
     return end_session(RedirectResponse("/login", 303), request.http)

@@ -41,7 +41,6 @@ def _signing_in(request: ApiRequest) -> SigningIn:
 
 @WebPage("GET", "/login/oidc", None, query=BeginQuery)
 async def begin(request: ApiRequest) -> Response:
-    """Lead to the issuer."""
     signing_in = _signing_in(request)
     begun = await signing_in.begin(own_path(request.query.next))
     is_secure = signing_in.settings.is_secure
@@ -50,7 +49,6 @@ async def begin(request: ApiRequest) -> Response:
 
 @WebPage("GET", "/login/oidc/callback", None, query=LoginAnswer)
 async def finish(request: ApiRequest) -> Response:
-    """Open a session for who comes back from the issuer."""
     signing_in, http = _signing_in(request), request.http
     cookies = cookie_parser(http.headers.get("cookie", ""))
     finished = await signing_in.finish(cookies.get(login_cookie_name(http), ""), request.query)

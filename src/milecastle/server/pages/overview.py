@@ -1,5 +1,3 @@
-"""The overview: what is happening, and what needs a person."""
-
 from __future__ import annotations
 
 import time
@@ -28,6 +26,7 @@ from milecastle.server.service import Service
 from milecastle.server.threads import inbox_line
 from milecastle.views.listing import recent_page
 from milecastle.views.overview import AttentionLine, overview_document
+from milecastle.views.replicas import source_of
 from milecastle.views.values import as_json
 
 _LOOK: Final = 6
@@ -44,7 +43,7 @@ class OverviewQuery(HttpDocument, frozen=True):
 class Trouble(msgspec.Struct, frozen=True):
     """Something to look at: how bad it is, its colour and icon, one line, and why.
 
-    It links to a page, or to the page of ``thread``.
+    It links to a page, or to the page for ``thread``.
     """
 
     level: int
@@ -58,7 +57,6 @@ class Trouble(msgspec.Struct, frozen=True):
 
 @WebPage("GET", OVERVIEW, "read", query=OverviewQuery, label="Overview")
 def show_overview(request: ApiRequest) -> PageView:
-    """Running, waiting and failed work, and problems to look at; or the steps to the first run."""
     query: OverviewQuery = request.query
     service, tenant = request.service, request.tenant
     store, graph = service.store, query.graph or None
@@ -74,7 +72,8 @@ def show_overview(request: ApiRequest) -> PageView:
                 values={**values, "start": start},
             )
     now, span = time.time_ns() // 1000, SECONDS[query.since] * 1_000_000
-    found = overview_document(store, tenant, service.statistics, now=now, span=span, graph=graph)
+    lists, behind = source_of(store)
+    found = overview_document(lists, tenant, service.statistics, now=now, span=span, graph=graph)
     questions = {one.thread: _question(service, tenant, one.thread) for one in found.asking}
     troubles = [_trouble(one, questions) for one in found.attention]
     troubles += _schedules(service, tenant, graph)
@@ -82,6 +81,7 @@ def show_overview(request: ApiRequest) -> PageView:
     return PageView(
         template="overview.html",
         live="_overview.html",
+        behind=behind,
         title="Overview",
         commands=(("doctor",), ("queue",), ("workers",)),
         values={
@@ -98,7 +98,6 @@ def show_overview(request: ApiRequest) -> PageView:
 
 
 def _question(service: Service, tenant: str, thread: str) -> str:
-    """The beginning of a thread's first question; empty if it cannot be read here."""
     try:
         line = inbox_line(service, service.line(ThreadKey(tenant, thread)))
     except Refused:  # deleted since

@@ -2,8 +2,8 @@
 
 Rules:
 
-- Every value is escaped: first for terminals and readers of lines, by ``printable``, then for HTML.
-  A template needs no filter for that, and none uses ``safe``. Text of several lines goes through
+- Every value is escaped: first for terminals and line readers, by ``printable``, then for HTML. A
+  template needs no filter for that, and none uses ``safe``. Text with several lines goes through
   ``multiline``, which escapes each line.
 - There is no script and no style in a page, only links to ours: the policy below refuses others.
 - Links lead only to pages in the table.
@@ -43,6 +43,7 @@ from milecastle.server.pages.words import (
 from milecastle.server.problems import problem_document
 from milecastle.server.request import ApiRequest
 from milecastle.support.printable import is_unsafe, printable
+from milecastle.views.replicas import behind_words
 from milecastle.views.values import as_json
 
 HEADERS: Final = {
@@ -120,7 +121,6 @@ class Renderer:
         )
 
     async def response(self, view: PageView, request: ApiRequest) -> Response:
-        """The full page, or its live part if the script asks for it."""
         http, place = request.http, view.place
         if place is not None and (url := self._href(place.path, **place.names)) is not None:
             return RedirectResponse(url, 303)
@@ -140,7 +140,12 @@ class Renderer:
         request: ApiRequest,
         badges: Mapping[str, str] | None = None,
     ) -> str:
-        own = {"tenant": request.tenant, "scopes": request.identity.scopes, "badges": badges}
+        own = {
+            "tenant": request.tenant,
+            "scopes": request.identity.scopes,
+            "badges": badges,
+            "behind": behind_words(view.behind),
+        }
         values = {**view.values, **own}
         return self._text(template, request.http, view.title, view.commands, values)
 

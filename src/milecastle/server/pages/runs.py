@@ -1,5 +1,3 @@
-"""Pages for runs: the list, bulk changes, and their jobs."""
-
 from __future__ import annotations
 
 from functools import partial
@@ -12,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.bulk import CHANGEABLE, BulkAction, job_key
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.reading import StoreReader
 from milecastle.ports.store import Store
 from milecastle.server import limits
 from milecastle.server.documents import BulkRequest, CurrentStatus, HttpDocument, RunsQuery
@@ -22,9 +21,9 @@ from milecastle.server.pages.rendering import fitting, segment, shown_size
 from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import runs_document
-from milecastle.server.service import Service
 from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.listing import found_threads
+from milecastle.views.replicas import source_of
 
 _ROWS: Final = 100
 _COUNTED: Final = 1000
@@ -53,16 +52,17 @@ class BulkForm(HttpDocument, frozen=True):
 
 @WebPage("GET", "/runs", "read", query=RunsPageQuery)
 def list_runs(request: ApiRequest) -> PageView:
-    """The current runs of a status, those that failed first; or all, newest first."""
     query: RunsPageQuery = request.query
     status, graph = query.status or "failed", query.graph or None
     if status not in STATUSES:
         raise InvalidRequest("there is no such status")
     chosen = {"status": status, "graph": graph, "after": query.after or None}
-    document = _document(request.service, request.tenant, chosen, _ROWS)
+    store, behind = source_of(request.service.store)
+    document = _document(store, request.tenant, chosen, _ROWS)
     return PageView(
         template="runs.html",
         live="_runs.html",
+        behind=behind,
         title="Runs",
         commands=(_command(request.tenant, chosen),),
         values={
@@ -78,15 +78,15 @@ def list_runs(request: ApiRequest) -> PageView:
     )
 
 
-def _document(service: Service, tenant: str, chosen: dict[str, Any], rows: int) -> RunsDocument:
+def _document(store: StoreReader, tenant: str, chosen: dict[str, Any], rows: int) -> RunsDocument:
     status, graph, after = chosen["status"], chosen["graph"], chosen["after"]
     query = RunsQuery(
         status=None if status == ANY else status, graph=graph, after=after, limit=rows
     )
-    found = runs_document(service, tenant, query)
+    found = runs_document(store, tenant, query)
     wanted = [line for line in found.runs if graph in (None, line.graph)]
     if len(wanted) > 1 and len(tuple(fitting(wanted, _size))) < len(wanted):
-        return _document(service, tenant, chosen, (len(wanted) + 1) // 2)
+        return _document(store, tenant, chosen, (len(wanted) + 1) // 2)
     return msgspec.structs.replace(found, runs=tuple(wanted))
 
 
@@ -163,7 +163,6 @@ def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
 
 @WebPage("GET", "/jobs/{job}", "read")
 def show_job(request: ApiRequest) -> PageView:
-    """Progress of a job."""
     job = job_document(request)
     return PageView(
         template="job.html",

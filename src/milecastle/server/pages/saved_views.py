@@ -1,4 +1,4 @@
-"""Saved views of the thread list: names for its queries. They are in a cookie, not in a store."""
+"""Saved views: names for the thread list's queries. They are in a cookie, not in a store."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _OWN: Final = re.compile(r"\?[\x21-\x7e]*")
 
 
 class SavedView(NamedTuple):
-    """``query`` begins with a question mark."""
-
     name: str
     query: str
 
@@ -38,7 +36,6 @@ class ViewForm(HttpDocument, frozen=True):
 
 
 def saved_views(http: Request) -> list[SavedView]:
-    """The views in the cookie, without what is not one."""
     try:
         pairs = parse_qsl(unquote(http.cookies.get(VIEWS, "")), max_num_fields=_MOST)
     except ValueError:
@@ -48,7 +45,6 @@ def saved_views(http: Request) -> list[SavedView]:
 
 @WebPage("POST", "/views", None, form=ViewForm)
 async def save_view(request: ApiRequest) -> Response:
-    """Save the query of the thread list under a name, or remove a saved one."""
     form: ViewForm = request.body
     name, kept = form.name.strip(), [*saved_views(request.http)]
     if form.remove:

@@ -1,4 +1,4 @@
-"""Schedules of the served graphs: the next 24 hours, how each is doing, pause and resume."""
+"""The served graphs' schedules: the next 24 hours, recent firings, pause and resume."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _LOOKS: Final[Mapping[str, str]] = {
 
 
 class Firing(NamedTuple):
-    """A tick of the past: the colour of its run and a few words; no colour if it has no run."""
+    """A past tick: its run's colour and a few words; no colour if it has no run."""
 
     kind: str
     said: str
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule with the times of its next ticks in percent of a day; ``None`` if too many.
+    """A schedule with its next ticks in percent of a day; ``None`` if too many.
 
-    ``firings`` are its last 20 ticks, oldest first, from the first that has a run.
+    ``firings`` are its last 20 ticks, oldest first, from the first with a run.
     """
 
     graph: str
@@ -83,7 +83,7 @@ class ScheduleForm(HttpDocument, frozen=True):
 
 
 class BackfillQuery(HttpDocument, frozen=True):
-    """A schedule, and the times of a backfill in UTC, as browsers write them: 2026-11-10T00:00."""
+    """A schedule, and a backfill's times in UTC, as browsers write them: 2026-11-10T00:00."""
 
     graph: str = ""
     name: str = ""
@@ -93,7 +93,6 @@ class BackfillQuery(HttpDocument, frozen=True):
 
 @WebPage("GET", "/schedules", "read", label="Schedules")
 def show_schedules(request: ApiRequest) -> PageView:
-    """Next and missed firings."""
     now = time.time_ns() // 1000
     rows = list(fitting(_rows(request, now), _size))
     return PageView(
@@ -111,7 +110,6 @@ def show_schedules(request: ApiRequest) -> PageView:
 
 
 def _rows(request: ApiRequest, now: int) -> Iterator[ScheduleRow]:
-    """Those of the apps of this tenant: schedules belong to one."""
     if not isinstance(request.service.store, ClaimStore):
         return
     for name, app in sorted(request.service.apps.items()):
@@ -129,7 +127,6 @@ def _rows(request: ApiRequest, now: int) -> Iterator[ScheduleRow]:
 
 
 def when_said(schedule: Schedule) -> str:
-    """When it fires, in words if they are few."""
     period = schedule.when
     if isinstance(period, timedelta):
         return f"every {duration(period.total_seconds())}"
@@ -137,7 +134,6 @@ def when_said(schedule: Schedule) -> str:
 
 
 def _firings(store: Store, tenant: str, schedule: Schedule, now: int) -> list[Firing]:
-    """The outcome of the last ticks, from one read of the index."""
     ticks = _past(schedule, now)
     if not ticks:
         return []
@@ -175,7 +171,6 @@ def _ticks(schedule: Schedule, now: int) -> list[tuple[float, str]] | None:
 
 
 def _marks(now: int) -> list[tuple[float, str]]:
-    """Every third hour."""
     first = (now // _HOUR + 1) * _HOUR
     hours = [first + number * _HOUR for number in range(24)]
     return [
@@ -256,14 +251,12 @@ def _utc(text: str) -> datetime:
 
 @WebPage("POST", "/schedules", "admin", form=ScheduleForm)
 async def change_schedule(request: ApiRequest) -> Response:
-    """Run, backfill, pause or resume a schedule."""
     form: ScheduleForm = request.body
     app, name = _app_of(request, named(form.graph)), named(form.name)
     return RedirectResponse(await request.off_loop(_change, Schedules(app), name, form), 303)
 
 
 def _change(schedules: Schedules, name: str, form: ScheduleForm) -> str:
-    """Perform an action; the page to show next."""
     if form.action == "run":
         return f"/threads/{segment(schedules.run(name).thread.thread)}"
     if form.action == "backfill":

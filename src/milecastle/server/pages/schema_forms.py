@@ -1,19 +1,19 @@
-"""Forms made of JSON schemas: their fields, and parsing the typed values.
+"""Forms made from JSON schemas: their fields, and parsing the typed values.
 
 A form sends, for each field, its name as ``field`` and its text as ``value``, in the same order
 (``SchemaForm``). A schema is stored data: one that is broken, refers to itself, or describes more
 than simple fields is asked for as JSON, never refused.
 
 | schema | control |
-|---|---|
-| boolean | two buttons; in a form of several fields a choice |
+| --- | --- |
+| boolean | two buttons; in a form with several fields a choice |
 | enum, const | a choice |
 | string, number, integer | a line; text of any length has several |
 | object with properties | one field for each; those of other types are JSON |
 | anything else | JSON |
 
-Each of them may be nullable: then an empty field is ``null``. An empty field that is not required
-is left out.
+Any schema may be nullable: then an empty field is ``null``. An empty field that is not required is
+left out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SchemaForm(HttpDocument, frozen=True):
 
 
 class FormField(msgspec.Struct, frozen=True, kw_only=True):
-    """A control of a form. ``name`` is empty if it is the whole value; ``text`` is its content.
+    """A form's control. ``name`` is empty if it is the whole value; ``text`` is its content.
 
     ``choices`` are JSON texts, and ``labels`` their display. ``hint`` describes valid input.
     """
@@ -87,9 +87,9 @@ def typed_in(form: SchemaForm) -> dict[str, str]:
 
 
 def parsed(schema: Any, typed: Mapping[str, str], shown: Any) -> Any:
-    """The value typed into the form of the schema ``shown``, which is valid.
+    """The value typed into the form for the schema ``shown``, which is valid.
 
-    That is another schema if a hook hides some of it.
+    The two schemas differ if a hook hides some of it.
 
     Raises:
         InvalidAnswer: it is not; the message has its path, never the typed text.

@@ -1,6 +1,6 @@
-"""Style sheets and scripts. Their hash is in their URL, so browsers ask for each of them once.
+"""Style sheets and scripts. Their hash is in their URL, so browsers request each once.
 
-All of them are read once. A request is looked up among them: it is never a path.
+All are read once. A request is looked up among them: it is never a path.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """A static file: name under ``static/``, URL, type and bytes."""
-
     name: str
     url: str
     kind: str
@@ -55,7 +53,6 @@ def static_url(name: str) -> str:
 
 @WebPage("GET", "/static/{file}", None)
 async def static(request: ApiRequest) -> Response:
-    """One of the files."""
     file = static_files().get(f"/static/{request.path['file']}")
     if file is None:
         raise Refused(NOT_FOUND, 404, "there is no such file: load the page again")

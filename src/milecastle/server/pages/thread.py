@@ -1,11 +1,11 @@
-"""A thread's page at one of its checkpoints.
+"""A thread's page at one checkpoint.
 
 Rules:
 
 - The amount read does not grow with the thread (``thread_reading``). Omissions are reported, with
   where to find the rest.
 - A value is shown only through ``Excerpts``. A thread that cannot be decrypted here is shown
-  without its state; one whose graph is not served here, without types and without actions.
+  without its state; one with a graph not served here, without types and without actions.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _LABEL: Final = 11.0
 class ThreadPageQuery(HttpDocument, frozen=True):
     """``at`` is a checkpoint's seq or id; without it, the head, updated live.
 
-    ``tab`` is the panel of the checkpoint, ``node`` filters the timeline and the checkpoints,
+    ``tab`` is the checkpoint's panel, ``node`` filters the timeline and the checkpoints,
     ``branch=this`` leaves out other branches, and ``do`` opens a form.
     """
 
@@ -83,8 +83,6 @@ class ThreadPageQuery(HttpDocument, frozen=True):
 
 
 class FormRefusal(NamedTuple):
-    """A refused form: its name, the message, its code, the typed text, and an answer's reason."""
-
     form: str
     message: str
     code: str
@@ -93,7 +91,7 @@ class FormRefusal(NamedTuple):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """An open question with its form. ``call`` is the id of what it shows, if that has one."""
+    """An open question with its form. ``call`` is the id of its shown value, if that has one."""
 
     id: str
     node: str
@@ -156,14 +154,12 @@ def made_of(request: ApiRequest) -> str:
 
 @WebPage("GET", "/threads/{thread}", "read", query=ThreadPageQuery, made_of=made_of)
 async def show_thread(request: ApiRequest) -> PageView:
-    """A thread at its head, or at a checkpoint."""
     return await thread_view(request, request.query)
 
 
 async def thread_view(
     request: ApiRequest, query: ThreadPageQuery, said: FormRefusal | None = None
 ) -> PageView:
-    """The page for the thread in the path; ``said`` is shown beside its form."""
     key = request.key
     values = await request.off_loop(_values, request, key, query, said)
     seq, parent = values["line"].seq, values["parent"]
@@ -187,7 +183,6 @@ async def thread_view(
 
 
 def thread_head(service: Service, read: Reading, tab: str) -> dict[str, Any]:
-    """The head of each of a thread's pages; ``tab`` is the open page."""
     store, key = service.store, read.key
     values: Mapping[str, Any] = read.decoded.values if read.decoded else {}
     return {
@@ -204,9 +199,9 @@ def thread_head(service: Service, read: Reading, tab: str) -> dict[str, Any]:
 
 
 def fan_outs(read: Reading) -> list[tuple[Entry, str, int]]:
-    """The fan-outs of what was read, oldest first: the entry, the node, and how many items ran.
+    """The fan-outs in the entries read, oldest first: the entry, the node, and how many items ran.
 
-    The one that waits or runs after the entry is last; the others ended with theirs.
+    One that waits or runs after the entry is last; the others ended with theirs.
     """
     found = [
         (entry, node, count)
@@ -281,13 +276,11 @@ def _values(
 
 
 def _failed(read: Reading) -> set[int]:
-    """The last checkpoints of runs that failed."""
     runs = {run.run_id for run in read.runs.values() if run.status == "failed"}
     return {one.seq for one in read.drawn if one.run_id in runs and is_last(one, read.entries)}
 
 
 def _totals(read: Reading) -> dict[str, str]:
-    """Time worked and waited between the drawn checkpoints."""
     totals: dict[str, int] = {}
     for one in read.intervals(read.drawn):
         kind = "worked" if one.kind == "running" else "ended" if one.kind == "ended" else "waited"
@@ -341,7 +334,7 @@ def shown_questions(
 
 
 def shown_tree(excerpts: Excerpts, value: Any, most: int) -> Tree:
-    """A question's shown value as a tree: the members of an object, or one value."""
+    """A question's shown value as a tree: an object's members, or one value."""
     if isinstance(value, Mapping):
         members = [(str(name), member, "") for name, member in anything(value).items()]
         return excerpts.tree(members, most)
@@ -420,7 +413,9 @@ def _failure(read: Reading, excerpts: Excerpts) -> dict[str, Any] | None:
             "\n".join(f"{one.task}: {one.error_type}: {one.message}" for one in failure.tasks),
             _FAILURE,
         ),
-        "frames": _frames(excerpts.text("traceback", "\n".join(failure.traceback), _FAILURE)),
+        "frames": frames_of(
+            excerpts.text("traceback", "\n".join(failure.traceback), _FAILURE).text
+        ),
         "resumable": failure.resumable,
     }
 
@@ -431,10 +426,10 @@ class Frame(NamedTuple):
     is_own: bool
 
 
-def frames_of(lines: Sequence[str]) -> list[Frame]:
-    """Frames of a traceback, the innermost last; those of libraries are not the user's own."""
+def frames_of(traceback: str) -> list[Frame]:
+    """A traceback's frames, the innermost last; libraries' frames are not the user's own."""
     found: list[Frame] = []
-    for line in lines[-_FRAMES:]:
+    for line in traceback.split("\n")[-_FRAMES:] if traceback else ():
         place, _, function = line.partition(" in ")
         parts = place.replace("\\", "/").split("/")
         is_own = not ({"site-packages", "milecastle"} & set(parts) or "lib/python" in place)
@@ -442,14 +437,9 @@ def frames_of(lines: Sequence[str]) -> list[Frame]:
     return found
 
 
-def _frames(traceback: Excerpt) -> list[Frame]:
-    return frames_of(traceback.text.split("\n")) if traceback.text else []
-
-
 def _panel(
     read: Reading, excerpts: Excerpts, tab: str, was: Mapping[str, str], api: str
 ) -> dict[str, Any]:
-    """The chosen panel's values: the state as a tree, or as text."""
     nothing: dict[str, Any] = {
         "state": None,
         "raw": None,
@@ -481,7 +471,6 @@ def _panel(
 
 
 def _changes(service: Service, read: Reading, excerpts: Excerpts) -> dict[str, Any]:
-    """Differences from the parent; none if it is in another thread or unreadable."""
     key, entry = read.key, read.entry
     parent = service.store.locate(key, entry.parent_id) if entry.parent_id else None
     nothing: dict[str, Any] = {"parent": parent, "changes": None, "more_changes": 0, "was": {}}
@@ -529,7 +518,6 @@ def _drawing(
     way: Visits,
     node: str,
 ) -> Drawing | None:
-    """The graph with the way to the checkpoint; each node has how often and how long it ran."""
     if manifest is None:
         return None
     app = service.apps.get(read.info.graph)
@@ -560,7 +548,6 @@ def _meta(count: int, took: int | None) -> str:
 
 
 def _now(read: Reading) -> tuple[str, str]:
-    """The kind and the line of facts of the nodes that are to run."""
     if not read.is_head:
         return "plain", ""
     since = duration(max(0, read.now - read.head.created_at) / 1_000_000)
@@ -578,7 +565,6 @@ def _now(read: Reading) -> tuple[str, str]:
 
 
 def _taken(read: Reading, way: Visits) -> set[tuple[str, str]]:
-    """The edges on the way to the checkpoint, as far as it was read."""
     found: set[tuple[str, str]] = set()
     before: tuple[str, ...] = (START,)
     for one in read.entries:
@@ -621,7 +607,6 @@ def _timeline(
 
 
 def _kinds(lanes: Sequence[LaneLook]) -> set[str]:
-    """The colours and shapes that the legend explains."""
     bars = [bar for lane in lanes for bar in lane.bars]
     return {bar.kind for bar in bars} | {"left" for bar in bars if bar.is_left}
 
@@ -633,7 +618,6 @@ class AxisMark(NamedTuple):
 
 
 def _axis_marks(marks: Sequence[TimelineMark]) -> list[AxisMark]:
-    """Times at the beginning of stretches, as far as they have room."""
     shown: list[AxisMark] = []
     room = 0.0
     for mark in marks:
@@ -659,7 +643,6 @@ _SOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def what_wrote(read: Reading, entry: Entry) -> tuple[str, str, str]:
-    """A checkpoint's icon, its colour, and what wrote it."""
     icon, tone, word = _SOURCES[entry.source]
     if entry.source == "step":
         times = read.times.get(entry.seq)
@@ -721,7 +704,6 @@ def _wrote(entry: Entry) -> tuple[str, ...]:
 
 
 def _nexts(entry: Entry, manifest: Manifest | None) -> Sequence[str]:
-    """The nodes to run after a checkpoint; at the beginning, the first of the graph."""
     found = entry.next or entry.route
     first = manifest.first if manifest is not None and START in found else ()
     return first or [node for node in found if node != START]
@@ -765,7 +747,6 @@ def _row(
 
 
 def _branches(read: Reading, branch: frozenset[int]) -> list[BranchRow]:
-    """The newest branches of the checkpoints that were read, oldest first."""
     found = branches(read.entries)
     if len(found) < 2:
         return []
@@ -787,8 +768,6 @@ def _branches(read: Reading, branch: frozenset[int]) -> list[BranchRow]:
 
 
 class ChildLine(NamedTuple):
-    """A subgraph's thread, or a child that has a page of its own: then ``href`` is not empty."""
-
     name: str
     graph: str
     status: str

@@ -41,7 +41,7 @@ _UPDATE: Final = "update"
 
 
 class AnswerForm(SchemaForm, frozen=True, kw_only=True):
-    """The answer to the question with this id; ``shown`` is the digest of what the page shows.
+    """The answer to the question with this id; ``shown`` is the shown question's digest.
 
     ``chat`` is set where the conversation is to be shown then.
     """
@@ -64,8 +64,6 @@ class ForkForm(HttpDocument, frozen=True):
 
 
 class TagForm(HttpDocument, frozen=True):
-    """A tag to add, unless empty, and tags to remove."""
-
     add: str = ""
     remove: tuple[str, ...] = ()
 
@@ -77,7 +75,6 @@ class UpdateForm(HttpDocument, frozen=True):
 
 @WebPage("POST", "/threads/{thread}/answers", "answer", form=AnswerForm)
 async def answer(request: ApiRequest) -> PageView | Response:
-    """Answer an open question."""
     form: AnswerForm = request.body
     id, typed = named(form.question), typed_in(form)
     said = FormRefusal(id, "", "", typed, form.reason)
@@ -104,7 +101,6 @@ def _typed(service: Service, key: ThreadKey, id: str, typed: Mapping[str, str]) 
 
 @WebPage("POST", "/threads/{thread}/discard", "admin", form=DiscardForm)
 async def discard(request: ApiRequest) -> PageView | Response:
-    """Remove an unread message."""
     number: int = request.body.number
     return await _done(
         request, _discarded(request, number), FormRefusal(_DISCARD, "", "", {}), None
@@ -119,7 +115,6 @@ async def _discarded(request: ApiRequest, number: int) -> str:
 
 @WebPage("POST", "/threads/{thread}/fork", "run", form=ForkForm)
 async def fork(request: ApiRequest) -> PageView | Response:
-    """Go back to a checkpoint, in the same thread or in a new one."""
     form: ForkForm = request.body
     asked = ForkRequest(at=form.at, as_thread=form.as_thread or None)
     said = FormRefusal(_FORK, "", "", {"as_thread": form.as_thread})
@@ -133,7 +128,6 @@ async def _forked(request: ApiRequest, asked: ForkRequest) -> str:
 
 @WebPage("POST", "/threads/{thread}/tags", "run", form=TagForm)
 async def tag(request: ApiRequest) -> PageView | Response:
-    """Change the tags of the thread."""
     form: TagForm = request.body
     add = (form.add,) if form.add else ()
     asked = TagRequest(add=add, remove=tuple(map(named, form.remove)))
@@ -148,7 +142,6 @@ async def _tagged(request: ApiRequest, asked: TagRequest) -> str:
 
 @WebPage("POST", "/threads/{thread}/update", "admin", form=UpdateForm)
 async def update(request: ApiRequest) -> PageView | Response:
-    """Change the state by adding a checkpoint."""
     form: UpdateForm = request.body
     said = FormRefusal(_UPDATE, "", "", {"update": form.update})
     return await _done(request, _updated(request, form), said, str(form.at or "") or None)

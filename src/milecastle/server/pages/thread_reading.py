@@ -1,4 +1,4 @@
-"""Data of a thread's page: one checkpoint, its parent, and a page of the history.
+"""Data for a thread's page: one checkpoint, its parent, and a page of the history.
 
 The amount read does not grow with the thread.
 """
@@ -37,9 +37,9 @@ _LOOKS: Final = 10
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """A page's data. ``decoded`` is ``None`` if ``unreadable`` says why.
 
-    ``next`` are the nodes to run after ``entry``, or those a worker runs now. ``entries`` are
-    the history's page, oldest first; ``failure`` happened at this checkpoint. ``times`` are of the
-    steps drawn. ``edited`` has the channels of changes by hand, as far as they are known.
+    ``next`` are the nodes to run after ``entry``, or those a worker runs now. ``entries`` are the
+    history's page, oldest first; ``failure`` happened at this checkpoint. ``times`` are the drawn
+    steps'. ``edited`` has the channels changed by hand, as far as they are known.
     """
 
     key: ThreadKey
@@ -67,12 +67,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[Entry, ...]:
-        """The listed checkpoints: around the chosen one."""
         return tuple(one for one in self.entries if abs(one.seq - self.entry.seq) <= AROUND)
 
     @property
     def drawn(self) -> tuple[Entry, ...]:
-        """The checkpoints in the timeline and on the scrubber."""
         return self.entries if self.is_small else self.shown
 
     def intervals(self, entries: tuple[Entry, ...]) -> list[Interval]:
@@ -80,7 +78,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return intervals(entries, self.runs, self.info if is_newest else None, self.now)
 
     def course(self, path: Collection[int], working: Sequence[str] = ()) -> TimelineData:
-        """Data of the timeline, with these checkpoints as the branch."""
         failures = {self.entry.run_id: self.failure} if self.failure is not None else {}
         return TimelineData(
             entries=self.drawn,

@@ -1,5 +1,3 @@
-"""The runs of one thread: how each ended, where it ran, and its failure."""
-
 from __future__ import annotations
 
 from typing import Final
@@ -23,10 +21,9 @@ class ThreadRunsPageQuery(HttpDocument, frozen=True):
 
 @WebPage("GET", "/threads/{thread}/runs", "read", query=ThreadRunsPageQuery, made_of=made_of)
 def show_thread_runs(request: ApiRequest) -> PageView:
-    """The runs of a thread, newest first."""
     service, key = request.service, request.key
     after = request.query.after or None
-    found = runs_of_thread(service, key, ThreadRunsQuery(limit=_ROWS, after=after))
+    found = runs_of_thread(service.store, key, ThreadRunsQuery(limit=_ROWS, after=after))
     lines = [redacted(line, service.redact) for line in fitting(found.runs, _size)]
     is_cut = found.next is not None or len(lines) < len(found.runs)
     return PageView(

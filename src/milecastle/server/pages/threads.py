@@ -1,5 +1,3 @@
-"""Thread list, and actions on selected threads."""
-
 from __future__ import annotations
 
 import re
@@ -11,6 +9,7 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.reading import StoreReader
 from milecastle.server import limits
 from milecastle.server.documents import HttpDocument, ListedStatus
 from milecastle.server.identity import TokenScope
@@ -26,6 +25,7 @@ from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, delete_thread
 from milecastle.views.documents import ThreadLine
 from milecastle.views.listing import recent_page, status_counts, thread_page
+from milecastle.views.replicas import source_of
 
 _ROWS: Final = 50
 _COUNTED: Final = 500
@@ -53,7 +53,7 @@ class ThreadsPageQuery(HttpDocument, frozen=True):
 class ActionForm(HttpDocument, frozen=True):
     """Selected threads; ``confirmed`` is set by the confirmation page.
 
-    ``opens`` is set where the one thread is to be opened then.
+    ``opens`` is set if the one thread is to be opened then.
     """
 
     thread: tuple[str, ...] = ()
@@ -70,14 +70,15 @@ class _Found(NamedTuple):
 
 @WebPage("GET", "/threads", "read", query=ThreadsPageQuery, label="Threads")
 def list_threads(request: ApiRequest) -> PageView:
-    """Threads, newest change first, or by name."""
-    chosen = _chosen(request.query)
-    store, tenant = request.service.store, request.tenant
-    found = _by_name(request, chosen) if chosen["sort"] == "name" else _by_change(request, chosen)
+    chosen, tenant = _chosen(request.query), request.tenant
+    store, behind = source_of(request.service.store)
+    listed = _by_name if chosen["sort"] == "name" else _by_change
+    found = listed(store, tenant, chosen)
     filters = {name: chosen[name] for name in ("status", "graph", "tag", "prefix", "q")}
     return PageView(
         template="threads.html",
         live="_threads.html",
+        behind=behind,
         title="Threads",
         commands=(_ls(tenant, chosen),),
         values={
@@ -128,20 +129,21 @@ def _sent(chosen: dict[str, Any]) -> dict[str, Any]:
     return {**chosen, "sort": None if implied else "name", "after": None}
 
 
-def _by_name(request: ApiRequest, chosen: dict[str, Any]) -> _Found:
+def _by_name(store: StoreReader, tenant: str, chosen: dict[str, Any]) -> _Found:
     wanted = {name: chosen[name] for name in ("status", "graph", "tag", "prefix", "after")}
-    store, most = request.service.store, limits.LOOKED_AT
-    upkeep = _with_upkeep(chosen)
-    page = thread_page(store, request.tenant, **wanted, limit=_ROWS, most=most, upkeep=upkeep)
+    most, upkeep = limits.LOOKED_AT, _with_upkeep(chosen)
+    page = thread_page(store, tenant, **wanted, limit=_ROWS, most=most, upkeep=upkeep)
     lines = tuple(fitting(page.lines, _size))
     is_cut = len(lines) < len(page.lines)
     is_scan = bool(chosen["graph"] or (chosen["tag"] and chosen["status"]))
     return _Found(lines, lines[-1].thread if is_cut else page.next, most if is_scan else None)
 
 
-def _by_change(request: ApiRequest, chosen: dict[str, Any], rows: int | None = None) -> _Found:
-    """Those whose name begins with the text first: these are found by an index."""
-    store, tenant, text = request.service.store, request.tenant, chosen["q"]
+def _by_change(
+    store: StoreReader, tenant: str, chosen: dict[str, Any], rows: int | None = None
+) -> _Found:
+    """Threads whose names begin with the text come first: an index finds them."""
+    text = chosen["q"]
     rows = _ROWS if rows is None else rows
     wanted = {name: chosen[name] for name in ("status", "graph")}
     named = (
@@ -170,7 +172,7 @@ def _by_change(request: ApiRequest, chosen: dict[str, Any], rows: int | None = N
     known = {line.thread for line in named}
     lines = (*named, *(line for line in page.lines if line.thread not in known))
     if len(lines) > 1 and len(tuple(fitting(lines, _size))) < len(lines):
-        return _by_change(request, chosen, max(1, rows // 2))
+        return _by_change(store, tenant, chosen, max(1, rows // 2))
     is_scan = bool(text or chosen["graph"])
     return _Found(lines, page.next, page.seen if is_scan else None)
 
@@ -191,7 +193,7 @@ def _ls(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
 
 
 class ThreadAction(msgspec.Struct, frozen=True):
-    """An action on threads: verb, scope, meaning and function, and what keeps them as they are."""
+    """An action on threads; ``keep`` is the text of the button that cancels it."""
 
     verb: str
     scope: TokenScope

@@ -79,8 +79,6 @@ def _kind(entry: Entry, following: Entry | None, info: ThreadInfo | None) -> Int
 
 
 class HistoryBranch(msgspec.Struct, frozen=True):
-    """Consecutive checkpoints. ``parent`` is the seq they branch from, if known."""
-
     first: int
     last: int
     source: str

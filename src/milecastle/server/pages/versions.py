@@ -1,4 +1,4 @@
-"""Versions of a graph with unfinished threads: which would resume, and replays of the newest."""
+"""A graph's versions with unfinished threads: which would resume, and replays of the newest."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _REASON: Final = 1000
 
 
 class VersionsQuery(HttpDocument, frozen=True):
-    """``replay``: also what the code would do in threads that have ended. ``version`` is one."""
+    """``replay``: also replay ended threads. ``version`` selects one."""
 
     tab: Literal["resume", "replay"] = "resume"
     version: str | None = None
 
 
 class VersionRow(msgspec.Struct, frozen=True):
-    """A version: its unfinished threads looked at, of which ``fitting`` would resume here.
+    """A version with its unfinished threads, as far as read; ``fitting`` would resume here.
 
     ``fitting`` is ``None`` if it takes a replay to find out; ``lane`` is its queue.
     """
@@ -47,8 +47,6 @@ class VersionRow(msgspec.Struct, frozen=True):
 
 
 class ReplayRow(msgspec.Struct, frozen=True):
-    """Replayed threads of a version, by outcome."""
-
     fingerprint: str
     same: int
     continues: int
@@ -84,7 +82,7 @@ def _lanes(request: ApiRequest, app: App[Any]) -> list[LaneLine]:
 
 
 def quick_fits(request: ApiRequest, app: App[Any]) -> FitsDocument | None:
-    """The fits found without a call of the user's code: for a flow, none."""
+    """The fits found without calling the user's code: for a flow, none."""
     return None if app.graph.has_flow else fits_document(app, request.tenant)
 
 
@@ -92,7 +90,7 @@ def quick_fits(request: ApiRequest, app: App[Any]) -> FitsDocument | None:
 def show_versions(request: ApiRequest) -> PageView:
     """A graph's unfinished threads by version: which would resume here, and why others would not.
 
-    Replays call code of the graph, so they need the scope ``run``.
+    Replays call the graph's code, so they need the scope ``run``.
     """
     app, query = served(request), request.query
     texts = Excerpts(_TEXTS, request.service.redact)
@@ -135,7 +133,6 @@ def _by_version(lines: Sequence[ReplayLine]) -> list[ReplayRow]:
 def _shown(
     lines: Sequence[ThreadFit | ReplayLine], version: str | None, texts: Excerpts
 ) -> list[tuple[Any, list[Excerpt]]]:
-    """Lines with their reasons, or the note of changes, after the hook."""
     chosen = [line for line in lines if version in (None, line.fingerprint)]
     return [(line, _said(line, texts)) for line in fitting(chosen, _size)]
 

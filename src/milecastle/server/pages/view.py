@@ -1,5 +1,3 @@
-"""Page declarations, and the views their handlers return."""
-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,8 +14,6 @@ from milecastle.server.service import Service
 
 
 class PagePlace(msgspec.Struct, frozen=True):
-    """A page by its path in the table, with the names in the path."""
-
     path: str
     names: Mapping[str, str]
 
@@ -26,9 +22,10 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page before it is HTML.
 
     ``template`` is a file in ``templates/``, ``values`` are its variables. ``live`` is the template
-    that it includes, with ``id="live"`` on its only element: the part asked for again and
-    again while the page is shown. ``commands`` show or do the same, each without ``milecastle``.
-    ``place`` is a page to lead to in place of this one, if it is in the table.
+    it includes, with ``id="live"`` on its only element: the part requested again and again while
+    the page is shown. ``commands`` show or do the same, each without ``milecastle``. ``place`` is a
+    page to redirect to instead, if it is in the table. ``behind``: for how many seconds the page
+    may have been out of date.
     """
 
     template: str
@@ -38,6 +35,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     live: str | None = None
     status: int = 200
     place: PagePlace | None = None
+    behind: float = 0.0
 
 
 PageHandler = Callable[[ApiRequest], Awaitable[PageView | Response]]
@@ -54,10 +52,10 @@ async def _undeclared(request: ApiRequest) -> Response:
 class WebPage(msgspec.Struct, frozen=True):
     """A page, declared as the decorator of its handler, which takes its place.
 
-    ``scope`` is required of the caller; ``None``: nobody is asked. ``form`` is the type of the sent
-    form, always with a CSRF token. A page with a ``label`` is in the navigation, with its
-    ``badge``: a number that ``counts`` something, in the colour ``tone``. The live part of a page
-    is rendered again if its ``made_of`` has changed, or is not known.
+    ``scope`` is required; ``None``: no caller is asked. ``form`` is the sent form's type, always
+    with a CSRF token. A page with a ``label`` is in the navigation, with its ``badge``: a number
+    that ``counts`` something, in the colour ``tone``. A page's live part is rendered again if its
+    ``made_of`` has changed, or is not known.
     """
 
     method: str
@@ -83,5 +81,4 @@ class WebPage(msgspec.Struct, frozen=True):
 
 
 def of_tenant(tenant: str) -> tuple[str, ...]:
-    """Command line option for the tenant, unless it is the default."""
     return () if tenant == "default" else (f"--tenant={tenant}",)

@@ -1,4 +1,4 @@
-"""Words of the pages: statuses, durations, times and numbers, as people read them."""
+"""Words on the pages: statuses, durations, times and numbers, as people read them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 
 
 class StatusWord(NamedTuple):
-    """A status as a pill: colour, icon and word."""
-
     kind: str
     icon: str
     word: str
@@ -62,13 +60,11 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """A duration in one unit."""
     unit, size = next(((one, size) for one, size in _UNITS if seconds >= size), ("s", 1))
     return f"{int(seconds // size)} {unit}"
 
 
 def ago(moment: str, now: float | None = None) -> str:
-    """Time since then, or until then, in words."""
     seconds = (time.time() if now is None else now) - parsed(moment).timestamp()
     return f"{rough(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
@@ -91,7 +87,6 @@ _WEEKDAYS: Final = {
 
 
 def cron_words(cron: str, zone: str) -> str:
-    """A cron line of a common form in words; empty for others."""
     minute, hour, day, month, weekday = cron.split()
     is_plain = (day, month, weekday) == ("*", "*", "*")
     period = minute.removeprefix("*/")
@@ -109,12 +104,10 @@ def cron_words(cron: str, zone: str) -> str:
 
 
 def soon(moment: str) -> str:
-    """Time until then, in one unit."""
     return rough(max(0.0, parsed(moment).timestamp() - time.time()))
 
 
 def since(moment: str) -> float:
-    """Seconds since a time."""
     return max(0.0, time.time() - parsed(moment).timestamp())
 
 
@@ -123,7 +116,6 @@ def exact(moment: str) -> str:
 
 
 def clock(moment: str) -> str:
-    """The time of day, in UTC; with the day if it is another one."""
     given = parsed(moment)
     if given.date() == datetime.now(UTC).date():
         return f"{given:%H:%M:%S}"

@@ -1,7 +1,7 @@
 """The store's workers, their queue, and its limits.
 
-Workers serve every tenant, and so are shown to each. Threads, lanes and limits are those of the
-caller's tenant.
+Workers serve every tenant, and so are shown to each. Threads, lanes and limits are the caller's
+tenant's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNSERVED: Final = 3
 
 
 class LimitForm(HttpDocument, frozen=True):
-    """A change to the limit of a graph for the caller's tenant; ``concurrency`` is empty for none.
+    """A change to a graph's limit for the caller's tenant; ``concurrency`` is empty for none.
 
     An empty ``graph`` means every graph.
     """
@@ -45,7 +45,6 @@ class LimitForm(HttpDocument, frozen=True):
 
 @WebPage("GET", "/workers", "read", label="Workers")
 def show_workers(request: ApiRequest) -> PageView:
-    """Workers with their threads, the queue, and its limits."""
     tenant = request.tenant
     return PageView(
         template="workers.html",
@@ -94,7 +93,6 @@ def _idle(line: LaneLine) -> bool:
 def _numbers(
     workers: Sequence[WorkerLine], lanes: Sequence[LaneLine]
 ) -> dict[str, int | float | list[LaneLine]]:
-    """Totals of workers, and a tenant's queue; ``unserved`` lanes have no worker."""
     silent = [line for line in workers if line.silent > line.silent_after]
     alive = [line for line in workers if line not in silent]
     return {
@@ -123,7 +121,6 @@ def _size(line: Any) -> int:
 
 @WebPage("POST", "/workers", "admin", form=LimitForm)
 async def change_limit(request: ApiRequest) -> Response:
-    """Pause, resume or limit what workers claim of the caller's tenant."""
     form: LimitForm = request.body
     store = request.service.store
     if not isinstance(store, ClaimStore):

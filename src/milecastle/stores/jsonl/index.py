@@ -1,4 +1,4 @@
-"""The index of one thread's file: offsets, so no read needs the whole history.
+"""The index for one thread's file: offsets, so no read needs the whole history.
 
 In memory for an open file, 24 bytes for each checkpoint; built by reading the file once.
 """
@@ -22,7 +22,7 @@ Span = tuple[int, int]
 
 
 class Index:
-    """Index of one file: ``size`` bytes and ``count`` lines read, and the last line's ``check``.
+    """``size`` bytes and ``count`` lines were read; ``check`` is the last line's.
 
     ``messages`` have no payloads; ``sent`` are the lines of the unread ones. See the attributes.
     """

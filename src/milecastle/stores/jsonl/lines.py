@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 class BrokenLine(Exception):
-    """An incomplete or damaged line; ``torn`` tells which."""
+    """An incomplete or damaged line; ``torn`` says which."""
 
     def __init__(self, offset: int, torn: bool) -> None:
         super().__init__(offset, torn)

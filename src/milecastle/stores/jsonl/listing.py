@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 def found_in(folder: Path, tenant: str, *, timeout: float) -> Iterator[Found]:
-    """Every file of a thread in a tenant's folder, by name, whether it can be read or not.
+    """Every thread file in a tenant's folder, by name, whether it can be read or not.
 
     A file without its own thread's name, such as a manual copy, does not count.
     """
@@ -145,8 +145,6 @@ def _warn(message: str) -> None:
 
 
 class _Opened:
-    """A file opened briefly under its shared lock; ``None`` if it does not exist."""
-
     def __init__(self, path: Path, timeout: float) -> None:
         self._path = path
         self._timeout = timeout

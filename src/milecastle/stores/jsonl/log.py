@@ -4,7 +4,7 @@ Rules:
 
 - An append holds the file's lock exclusively from reading the head to the end of the sync. New
   lines are read under the shared lock, so nothing is read that is still being written.
-- A file is replaced only under its exclusive lock. The owner of another handle sees the path
+- A file is replaced only under its exclusive lock. Another handle's owner sees the path
   leads elsewhere and reopens it.
 - A failed write is undone. A failed sync poisons the log: the state of the disk is unknown, and a
   later sync would report success.
@@ -14,7 +14,7 @@ Rules:
   before.
 - An empty file is not a thread yet: its writer died before its first line.
 
-A log is used by one thread of execution at a time; ``guard`` is for sharing it.
+Only one thread uses a log at a time; ``guard`` is for sharing it.
 
 Every error for a line that is not whole names the file, the line and the byte where it begins.
 """
@@ -71,7 +71,6 @@ def open_header(path: Path, line: Line, key: ThreadKey | None = None) -> HeaderS
 
 
 def decoded(path: Path, line: Line, decode: Callable[[bytes], T], number: int | None = None) -> T:
-    """The decoded line; ``Corrupted``, with the path inside, if ``decode`` refuses it."""
     try:
         return decode(line.body)
     except (ValueError, LookupError) as error:
@@ -107,8 +106,6 @@ _NOWHERE = (0, 0)
 
 
 class LogFile:
-    """One thread's file. ``index`` has the offsets read so far."""
-
     _fd = -1
 
     def __init__(self, path: Path, key: ThreadKey, *, timeout: float) -> None:
@@ -187,7 +184,6 @@ class LogFile:
     # -- writing
 
     def refuse_if_poisoned(self) -> None:
-        """Raise ``Unavailable`` if an earlier write left the file in an unknown state."""
         if self.poisoned:
             raise Unavailable(
                 f"an earlier write to {self.path} failed, and it is unknown what is on disk: "
@@ -195,7 +191,7 @@ class LogFile:
             )
 
     def take(self, *, create: bool = False) -> bool:
-        """Lock the file and read all of it; ``False`` if there is none."""
+        """Lock the whole file and read it; ``False`` if there is none."""
         while True:
             if self._fd < 0 and not self._open(create=create):
                 return False
@@ -318,7 +314,6 @@ class LogFile:
 
 
 def _ends(fd: int, size: int, check: bytes) -> bool:
-    """True if a file with ``size`` bytes ends in a line with this check."""
     return files.read_some(fd, CHECK, size - CHECK_END) == check
 
 

@@ -1,4 +1,4 @@
-"""Mailboxes of a file store: a message is a line of its thread's log, written as a commit is."""
+"""A file store's mailboxes: a message is a line in its thread's log, written as a commit is."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _MESSAGES = 256
 
 @checks_keys
 class JsonlMailbox:
-    """``now`` is the store's clock."""
-
     def __init__(self, pool: LogPool, now: Callable[[], int]) -> None:
         self._pool = pool
         self._now = now

@@ -1,5 +1,3 @@
-"""Pool of open logs: a bounded number, each used by one thread at a time."""
-
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -101,7 +99,6 @@ class LogPool:
                 log.release()
 
     def _close_oldest(self, newest: LogFile) -> None:
-        """Close a log, except one in use, or a poisoned one, which must stay poisoned."""
         for key, log in self._logs.items():
             if log is not newest and not log.poisoned and not log.guard.locked():
                 with log.guard:
@@ -110,8 +107,7 @@ class LogPool:
                 del self._logs[key]
                 return
 
-    def before_fork(self) -> None:
-        """Nothing to wait for: files are read and written by one call each."""
+    def before_fork(self) -> None: ...
 
     def after_fork(self, *, in_child: bool) -> None:
         """Start afresh in a child, which must not share its parent's locks."""

@@ -50,8 +50,6 @@ def chain_of(log: LogFile, entry: Entry) -> tuple[Entry, ...]:
 def each_record(
     log: LogFile, first: int, last: int, make: Callable[[EntryShape], T]
 ) -> Iterator[T]:
-    """``make`` applied to the records ``first`` to ``last``; each line is read once."""
-
     def take(commit: CommitShape) -> list[T]:
         return [make(record) for record in commit.records() if first <= record.seq <= last]
 
@@ -69,7 +67,6 @@ def entries_of(log: LogFile, after: int, limit: int | None) -> list[Entry]:
 
 
 def each_result(log: LogFile, make: Callable[[ResultShape], T]) -> Iterator[T]:
-    """``make`` applied to the head's results; each line is read once."""
     wanted: dict[Span, list[str]] = {}
     for task, span in log.index.results.items():
         wanted.setdefault(span, []).append(task)
@@ -87,7 +84,6 @@ def results_of(log: LogFile) -> tuple[TaskResult, ...]:
 
 
 def page_of(log: LogFile, limit: int, before: int | None) -> Iterator[Entry]:
-    """Up to ``limit`` entries below ``before``, newest first, without payloads."""
     index = log.index
     last = index.head if before is None else min(before - 1, index.head)
     for seq in range(last, max(index.first - 1, last - limit), -1):
@@ -119,8 +115,6 @@ def thread_of(log: LogFile) -> ThreadInfo | None:
 
 
 def messages_in(log: LogFile, span: Span) -> list[StoredMessage]:
-    """The unread messages in a line."""
-
     def take(commit: CommitShape) -> list[StoredMessage]:
         sent = log.index.sent
         return [one.message() for one in commit.messages if sent.get(one.number) == span]

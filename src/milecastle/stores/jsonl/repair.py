@@ -1,6 +1,6 @@
 """Repairing a log whose last line is torn.
 
-A copy of the whole file is saved, then the torn line is removed. No complete line is ever dropped:
+The whole file is copied, then the torn line is removed. No complete line is ever dropped:
 one that lacks only its newline gets it, and a damaged log is not changed. The copy stays until its
 thread is deleted.
 """
@@ -26,9 +26,9 @@ _HALF: Final = re.compile(r"\.(.+)\.torn-[0-9]{8}T[0-9]{12}Z\.tmp")
 
 
 def copies_of(path: Path) -> list[Path]:
-    """The saved copies of a thread's file, including unfinished ones.
+    """A thread file's saved copies, including unfinished ones.
 
-    A stamp has capital letters and ends the name, which that of no thread's file does.
+    A stamp has capital letters and ends the name, as no thread's file name does.
     """
     if not files.check_folder(path.parent):
         return []
@@ -46,7 +46,7 @@ def repair_file(path: Path, key: ThreadKey | None = None, *, timeout: float = 10
     """Repair a thread's file; return the saved copy, or ``None`` if there was nothing to do.
 
     Raises:
-        Corrupted: the file is damaged, or is not that of ``key``.
+        Corrupted: the file is damaged, or is not the one for ``key``.
         Unavailable: others hold the file.
     """
     try:

@@ -2,7 +2,7 @@
 
 They repeat the thread's log for people and tools: the log is the source of truth, and
 ``JsonlStore.write_runs`` recreates them from it. Each file appears atomically. A run's file
-that has ended is durable; those of an active run are not synced. An error in writing one does not
+that has ended is durable; an active run's are not synced. An error in writing one does not
 undo a durable commit. When a thread is deleted they are removed before its log.
 """
 
@@ -50,7 +50,7 @@ class RunFolder:
     def remove(self, key: ThreadKey, run_ids: Iterable[str], *, search: bool) -> None:
         """Remove these runs' files durably.
 
-        With ``search`` every folder is checked, and those of further runs are removed too. A folder
+        With ``search`` every folder is checked, and further runs' are removed too. A folder
         with anything else belongs to a file run: a workspace may be in the same folder.
         """
         if not files.check_folder(self._folder):
@@ -63,7 +63,7 @@ class RunFolder:
     def _remove(self, found: Collection[Path], gone: Path) -> None:
         """Remove the folders, each atomically.
 
-        ``gone`` contains the rest of an interrupted call.
+        ``gone`` contains an interrupted call's rest.
         A process that dies between two files would otherwise leave one without its owner's name.
         """
         unfinished = files.check_folder(gone)
@@ -88,7 +88,6 @@ class RunFolder:
                 yield folder
 
     def folder_of(self, key: ThreadKey, run_id: str) -> Path:
-        """A run's folder; next to it, if another thread has a run with the same id."""
         folder, beside = self._places(key, run_id)
         return folder if _may_be(key, folder) else beside
 

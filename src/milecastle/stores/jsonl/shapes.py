@@ -116,7 +116,7 @@ _unpack_plain: Final = {
 
 
 def render(payload: bytes, *, whole: bool) -> Rendered:
-    """The readable form of ``payload`` if it is reversible, else base64.
+    """``payload`` in readable form if that is reversible, else base64.
 
     ``whole`` means a whole state, not an update.
     """
@@ -191,14 +191,14 @@ _NUMBERS: Final[dict[KindWord, Kind]] = {"delta": 0, "rollup": 1, "snapshot": 2}
 
 
 class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """Base: strict on reading, short on writing."""
+    pass
 
 
 @prepared
 class HeaderShape(_Shape, rename={"format": "milecastle"}):
-    """The first line. ``log`` distinguishes a thread from a deleted one of the same name.
+    """The first line. ``log`` distinguishes a thread from a deleted one with the same name.
 
-    ``first_seq`` is the first seq of the log now; ``generation`` is incremented and ``deleted_at``
+    ``first_seq`` is the log's first seq now; ``generation`` is incremented and ``deleted_at``
     is set when the thread is deleted.
     """
 
@@ -212,7 +212,7 @@ class HeaderShape(_Shape, rename={"format": "milecastle"}):
 
 
 class CheckpointShape(_Shape):
-    """An entry without seq and time. One of the last three fields is set."""
+    """An entry without seq and time. One field of the last three is set."""
 
     id: str
     parent_id: str | None
@@ -262,8 +262,6 @@ class OwnerShape(_Shape):
 
 
 class RunShape(_Shape):
-    """A run record; the file implies the thread."""
-
     run_id: str
     graph: str
     fingerprint: str
@@ -303,8 +301,6 @@ class RunShape(_Shape):
 
 
 class ThreadShape(_Shape):
-    """The thread's index row, with its tags in code point order."""
-
     status: RunStatus
     run_id: str
     graph: str
@@ -488,7 +484,6 @@ def result_of(shape: ResultShape) -> TaskResult:
 
 
 def manifest_shape(manifest: bytes) -> Raw:
-    """Stored manifest: itself if it is a JSON object, else base64."""
     try:
         if manifest[:1] == b"{" and manifest[-1:] == b"}" and b"\n" not in manifest:
             _check_json(manifest)

@@ -33,7 +33,7 @@ from milecastle.model.checkpoint import Entry, TaskResult, count_of_task
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import dated, system_time
-from milecastle.ports.fencing import check_cut, conflict, message_waits
+from milecastle.ports.fencing import check_cut, check_oldest, conflict, message_waits
 from milecastle.ports.mailbox import is_kept
 from milecastle.ports.maintenance import Check, Inspected, Maintenance, Repaired, finding_of
 from milecastle.ports.pages import Page, PageKey, page_of
@@ -59,6 +59,7 @@ from milecastle.stores.jsonl.writing import (
     check_fence,
     drop_all,
     drop_below,
+    put_back,
     shape_of,
     with_message,
 )
@@ -102,7 +103,7 @@ class JsonlStore(Capabilities):
         return self._root
 
     def path_of(self, key: ThreadKey) -> Path:
-        """The path of a thread's file, whether it exists or not."""
+        """A thread file's path, whether it exists or not."""
         folder = self._root / "threads" / file_name(key.tenant)
         return folder / (file_name(key.thread) + SUFFIX)
 
@@ -293,7 +294,7 @@ class JsonlStore(Capabilities):
     ) -> Page[ThreadInfo]:
         """The tenant's threads, the one whose log was last written to first.
 
-        By the clock of the file system: nothing else says in which order files were written.
+        By the file system's clock: nothing else says in which order files were written.
         """
         found = self._placed(tenant)
         lines = ((place, info) for place, info in found if status in (None, info.status))
@@ -322,9 +323,9 @@ class JsonlStore(Capabilities):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page[RunRecord]:
-        """The tenant's runs, newest first: those of one thread in their order.
+        """The tenant's runs, newest first: each thread's in their order.
 
-        Those of several are put between each other by their start: nothing else is stored of it.
+        Several threads' runs are merged by their start: nothing else is stored about it.
         """
         found: list[tuple[PageKey, RunRecord]] = []
         for _, info in self._placed(tenant):
@@ -381,7 +382,7 @@ class JsonlStore(Capabilities):
             return index.holds_thread
 
     def _sweep(self, log: LogFile) -> None:
-        """Remove, durably, everything of a thread except its log, whose lock is held.
+        """Remove, durably, all a thread's files except its log, whose lock is held.
 
         A log that is empty or was repaired does not name every run it had: they are
         searched for, and so the copies, which say it was repaired, go last.
@@ -395,18 +396,39 @@ class JsonlStore(Capabilities):
         if copies:
             files.sync_folder(log.path.parent)
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         with self._pool.writing(key) as log:
             index = log.index
             if index.head != head:
                 raise conflict(key, head, index.head)
+            if oldest is not None:
+                check_oldest(key, head, oldest, reading.entry_at(log, index.first))
             newest = reading.entry_at(log, head, with_payload=False)
             check_cut(key, newest.roll_seq if newest else 0, cut, rewritten)
             first = max(cut, index.first)
             changed = {entry.seq: entry for entry in rewritten if entry.seq >= first}
             if index.header is not None and (first > index.first or changed):
-                drop_below(log, index.header, first, changed)
+                drop_below(log, index.header, first, changed, 0 if archived else first)
             return first - index.first
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        with self._pool.writing(key) as log:
+            index = log.index
+            if index.header is None or index.head != head:
+                raise conflict(key, head, index.head)
+            check_oldest(key, head, oldest, reading.entry_at(log, index.first))
+            put_back(log, index.header, entries)
 
     def close(self) -> None:
         self._pool.close()
@@ -415,7 +437,6 @@ class JsonlStore(Capabilities):
 
     @property
     def maintenance(self) -> Maintenance:
-        """Checks, repairs and migrations for the command line: this object has them itself."""
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
@@ -461,9 +482,9 @@ class JsonlStore(Capabilities):
         return (Found(key, self.path_of(key)) for key in keys)
 
     def verify_thread(self, key: ThreadKey) -> int:
-        """Read a thread's file again, including payloads; return the number of lines.
+        """Read a thread's file again, including payloads; return its line count.
 
-        Raises: Corrupted: one of them is damaged.
+        Raises: Corrupted: a line is damaged.
         """
         with self._pool.holding(key) as log:
             log.release()
@@ -488,7 +509,7 @@ class JsonlStore(Capabilities):
             return repair_file(log.path, key, timeout=self._timeout)
 
     def write_runs(self, key: ThreadKey) -> int:
-        """Recreate the thread's run files from its log; return the number of runs."""
+        """Recreate the thread's run files from its log; return how many runs it has."""
         with self._pool.writing(key) as log:  # or they could outlive a deletion
             for run_id in log.index.runs:
                 run, failure = reading.run_of(log, run_id), reading.failure_of(log, run_id)

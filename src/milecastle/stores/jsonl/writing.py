@@ -1,23 +1,23 @@
 """Writing: a batch as the line that stores it, and logs written again without pruned entries.
 
-The first line of a pruned log says where it begins; runs, failures, manifests and the thread's line
+A pruned log's first line says where it begins; runs, failures, manifests and the thread's line
 come next, then the checkpoints that stay, one in a line, then the results the head still has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec.structs
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.fencing import conflict, input_known, message_gone
 from milecastle.ports.mailbox import with_unread
 from milecastle.ports.store import Batch
-from milecastle.stores.jsonl.index import Index
+from milecastle.stores.jsonl.index import Index, Span
 from milecastle.stores.jsonl.log import LogFile, new_log_id
 from milecastle.stores.jsonl.reading import each_record, each_result, messages_in
 from milecastle.stores.jsonl.shapes import (
@@ -37,7 +37,6 @@ from milecastle.stores.jsonl.shapes import (
 
 
 def check_fence(batch: Batch, index: Index) -> None:
-    """Raise ``Conflict`` unless the batch's entries directly follow the head."""
     head = index.head
     if batch.head != head:
         raise conflict(batch.key, batch.head + 1, head)
@@ -56,7 +55,6 @@ def check_fence(batch: Batch, index: Index) -> None:
 
 
 def with_message(batch: Batch, index: Index) -> Batch:
-    """The batch, with a due index row if a message it waits for is unread."""
     if batch.thread is None or index.thread is None or not index.messages.unread:
         return batch
     is_unread = partial(index.messages.is_unread, besides=batch.consumes)
@@ -110,23 +108,47 @@ def commit_of(first: EntryShape, *also: EntryShape) -> CommitShape:
     )
 
 
-def drop_below(log: LogFile, header: HeaderShape, cut: int, changed: Mapping[int, Entry]) -> None:
-    """Rewrite the locked log from ``cut`` on, with some entries changed."""
+def put_back(log: LogFile, header: HeaderShape, entries: Sequence[Entry]) -> None:
+    """Rewrite the locked log with entries below its oldest one, which the last replaces."""
+    last = entries[-1]
+    begun = msgspec.structs.replace(header, first_seq=entries[0].seq)
+    log.replace(begun, _kept(log, last.seq, {last.seq: last}, 0, entries[:-1]))
+
+
+def drop_below(
+    log: LogFile, header: HeaderShape, cut: int, changed: Mapping[int, Entry], marks_below: int
+) -> None:
     begun = msgspec.structs.replace(header, first_seq=cut)
-    log.replace(begun, _kept(log, cut, changed))
+    log.replace(begun, _kept(log, cut, changed, marks_below))
 
 
-def _kept(log: LogFile, cut: int, changed: Mapping[int, Entry]) -> Iterator[CommitShape]:
+def _kept(
+    log: LogFile,
+    cut: int,
+    changed: Mapping[int, Entry],
+    marks_below: int,
+    earlier: Sequence[Entry] = (),
+) -> Iterator[CommitShape]:
     index = log.index
     facts = CommitShape(
         head=0,
-        runs=tuple(_runs(log)),
-        failures=tuple(_failures(log)),
-        manifests=dict(_manifests(log)),
+        runs=tuple(
+            next(run for run in reversed(commit.runs) if run.run_id == id)
+            for id, commit in _commits_at(log, index.runs)
+        ),
+        failures=tuple(
+            next(failure for failure in commit.failures if failure.run_id == id)
+            for id, commit in _commits_at(log, index.failures)
+        ),
+        manifests={
+            name: commit.manifests[name] for name, commit in _commits_at(log, index.manifests)
+        },
         thread=index.thread,
     )
     if facts.runs or facts.failures or facts.manifests or facts.thread:
         yield facts
+    for archived in earlier:
+        yield commit_of(EntryShape.of(archived))
     for record in each_record(log, cut, index.head, lambda record: record):
         entry = changed.get(record.seq)
         yield commit_of(record if entry is None else EntryShape.of(entry))
@@ -137,30 +159,16 @@ def _kept(log: LogFile, cut: int, changed: Mapping[int, Entry]) -> Iterator[Comm
         messages = messages_in(log, span)
         yield CommitShape(head=index.head, messages=tuple(map(MessageShape.of, messages)))
     if index.messages.last:
-        marks = index.messages.pruned(cut).marks()
+        marks = index.messages.pruned(marks_below).marks()
         yield CommitShape(head=index.head, consumed=marks.consumed, last_message=marks.last)
 
 
-def _runs(log: LogFile) -> Iterator[RunShape]:
-    for run_id, span in log.index.runs.items():
-        commit = log.read(span, lambda commit: commit)
-        yield next(run for run in reversed(commit.runs) if run.run_id == run_id)
-
-
-def _failures(log: LogFile) -> Iterator[FailureShape]:
-    for run_id, span in log.index.failures.items():
-        commit = log.read(span, lambda commit: commit)
-        yield next(failure for failure in commit.failures if failure.run_id == run_id)
-
-
-def _manifests(log: LogFile) -> Iterator[tuple[str, Raw]]:
-    for fingerprint, span in log.index.manifests.items():
-        commit = log.read(span, lambda commit: commit)
-        yield fingerprint, commit.manifests[fingerprint]
+def _commits_at(log: LogFile, spans: Mapping[str, Span]) -> Iterator[tuple[str, CommitShape]]:
+    return ((name, log.read(span, lambda commit: commit)) for name, span in spans.items())
 
 
 def drop_all(log: LogFile, header: HeaderShape, *, now: int) -> None:
-    """Write a tombstone: an empty log's header, which refuses every writer of the old one."""
+    """Write a tombstone: an empty log's header, which refuses the old log's writers."""
     log.replace(
         HeaderShape(
             format=FORMAT,

@@ -1,4 +1,4 @@
-"""Buckets of a store in memory, under the store's lock."""
+"""Buckets in memory, under the store's lock."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ class StoredBuckets:
 
 @checks_keys
 class MemoryBuckets:
-    """``Buckets`` of one store; ``check`` refuses a closed one."""
-
     def __init__(self, lock: Lock, buckets: StoredBuckets, check: Callable[[], None]) -> None:
         self._lock = lock
         self._buckets = buckets

@@ -1,4 +1,4 @@
-"""Which threads workers of a memory store have, and which they may take.
+"""Claims in memory.
 
 Only lines with a lane and a time or a worker are looked at. The caller holds the lock.
 """
@@ -13,9 +13,10 @@ import msgspec.structs
 
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_worker
+from milecastle.ports.claims import lost_at, require_worker
 from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
-from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, charged, place_of
+from milecastle.ports.limits import Limit, Meter, Rooms, Scope, charged, place_of
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 
 _SECOND = 1_000_000
 
@@ -43,7 +44,6 @@ class Claims:
             del self._lines[key]
 
     def wake(self, line: ThreadInfo) -> None:
-        """Note a line that a message made due, and put it into the index."""
         self.note(line.key, line)
         self._write(line)
 
@@ -64,7 +64,8 @@ class Claims:
         require_worker(worker)
         now, limit = self.now(), max(0, limit)
         meters = self._live_meters(now)
-        rooms = Rooms(meters, self._running() if meters else None)
+        claimed = (place_of(line) for line in self._lines.values() if line.worker)
+        rooms = Rooms(meters, Counter(claimed) if meters else None)
         found = sorted((due_at, key) for key, due_at in self._waiting(lanes) if due_at <= now)
         if meters or len(found) > limit:
             found = self._shared(lanes, limit, found, rooms)
@@ -90,9 +91,6 @@ class Claims:
         for found in over:
             del self._meters[found]
         return [meter.at(now) for meter in self._meters.values()]
-
-    def _running(self) -> Counter[ClaimPlace]:
-        return Counter(place_of(line) for line in self._lines.values() if line.worker)
 
     def _shared(
         self, lanes: Sequence[str], limit: int, due: Sequence[_Due], rooms: Rooms

@@ -1,4 +1,4 @@
-"""Long-term memory of a store in memory: the items of all tenants, under the store's lock."""
+"""Long-term memory in memory: all tenants' items, under the store's lock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ ItemChanges = Mapping[TenantPlace, StoredItem | None]
 
 
 class StoredItems:
-    """Items by tenant and place. The caller holds the lock."""
-
     def __init__(self, now: Callable[[], int]) -> None:
         self.now = now
         self.stored: dict[TenantPlace, StoredItem] = {}
@@ -37,7 +35,6 @@ class StoredItems:
     def changes(
         self, tenant: str, writes: Sequence[MemoryWrite], thread: str = "", seq: int = 0
     ) -> ItemChanges:
-        """What these writes make of the items; ``MemoryChanged`` if one expects another version."""
         found: dict[TenantPlace, StoredItem | None] = {}
         now = self.now()
         for write in writes:
@@ -56,8 +53,6 @@ class StoredItems:
 
 @checks_keys
 class MemoryStoreItems:
-    """``MemoryItems`` of one store; ``check`` refuses a closed one."""
-
     def __init__(self, lock: Lock, items: StoredItems, check: Callable[[], None]) -> None:
         self._lock = lock
         self._items = items

@@ -1,5 +1,3 @@
-"""Opening a store in memory: ``memory://``."""
-
 from __future__ import annotations
 
 from milecastle.stores.memory.store import MemoryStore

@@ -19,14 +19,10 @@ from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult, count
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports import mailbox as port
-from milecastle.ports.claims import (
-    LaneDepth,
-    SteadyTime,
-    WorkerInfo,
-    dated,
-)
+from milecastle.ports.claims import SteadyTime, dated
 from milecastle.ports.fencing import (
     check_cut,
+    check_oldest,
     conflict,
     from_newest_snapshot,
     input_known,
@@ -37,6 +33,7 @@ from milecastle.ports.limits import Limit
 from milecastle.ports.mailbox import Marks, NewRun, Sent, StoredMessage, with_unread
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.memory.buckets import MemoryBuckets, StoredBuckets
 from milecastle.stores.memory.claims import Claims
 from milecastle.stores.memory.items import ItemChanges, MemoryStoreItems, StoredItems
@@ -51,7 +48,7 @@ class _Log:
     """One thread. ``cuts`` are the seqs of its rollups and snapshots.
 
     ``told_at`` and ``places`` are numbers in commit order: for the line, and for each run.
-    ``digests`` are the newest runs by the digests of their inputs.
+    ``digests`` are the newest runs by input digest.
     """
 
     __slots__ = (
@@ -127,7 +124,7 @@ class MemoryStore(Capabilities):
     """Stores logs in dicts and lists, under one lock.
 
     ``now`` is its clock, in microseconds: for claims and lines due at once.
-    ``_pending`` is the batch that is being written, with its message and its items of memory. If a
+    ``_pending`` is the batch that is being written, with its message and its memory items. If a
     signal interrupts that, the next call completes it before it does anything else.
     """
 
@@ -393,11 +390,22 @@ class MemoryStore(Capabilities):
             self._claims.note(key, None)
             return bool(log.entries or log.runs)
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         with self._lock:
             log = self._log(key) or _Log()
             if log.head != head:
                 raise conflict(key, head, log.head)
+            if oldest is not None:
+                check_oldest(key, head, oldest, log.entries[0] if log.entries else None)
             newest = log.at(head)
             check_cut(key, newest.roll_seq if newest else 0, cut, rewritten)
             changed = {entry.seq: entry for entry in rewritten}
@@ -410,10 +418,23 @@ class MemoryStore(Capabilities):
             pruned.failures, pruned.info = log.failures, log.info
             pruned.told_at, pruned.places, pruned.tags = log.told_at, log.places, log.tags
             pruned.digests = log.digests
-            pruned.messages = log.messages and log.messages.pruned(cut)
+            pruned.messages = log.messages
+            if log.messages and not archived:
+                pruned.messages = log.messages.pruned(cut)
             if log.entries or log.runs:
                 self._logs[key] = pruned
             return dropped
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        with self._lock:
+            log = self._log(key) or _Log()
+            if log.head != head:
+                raise conflict(key, head, log.head)
+            check_oldest(key, head, oldest, log.entries[0] if log.entries else None)
+            log.entries = [*entries, *log.entries[1:]]
+            log.cuts = [entry.seq for entry in log.entries if entry.kind != DELTA]
 
     def beat(self, worker: WorkerInfo) -> None:
         with self._lock:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Store
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.offloading.objects import SharedObjects
 from milecastle.stores.offloading.store import OffloadingStore
 
@@ -58,7 +59,6 @@ class _Claiming(OffloadingStore):
 
 
 def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
-    """The store with large values in ``objects``; workers share it if they share ``store``."""
     if isinstance(store, ClaimStore):
         return _Claiming(store, objects)
     return OffloadingStore(store, objects)

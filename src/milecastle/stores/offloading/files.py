@@ -57,8 +57,6 @@ _PART: Final = re.compile(r"[0-9a-f]+/files/([0-9a-f]{64})/([0-9a-f]{16})/(?:ind
 
 @prepared
 class FileIndex(msgspec.Struct, frozen=True, array_like=True):
-    """A file's chunks: ``digests`` has 32 bytes for each."""
-
     size: int
     chunk: int
     digests: bytes
@@ -87,7 +85,6 @@ def folder_of(tenant: str, digest: str) -> str:
 
 
 def unit_of(path: str) -> str | None:
-    """``DIGEST.GENERATION`` of a file part; ``None`` for other names."""
     part = _PART.fullmatch(path)
     return f"{part[1]}.{part[2]}" if part else None
 
@@ -275,12 +272,12 @@ class TenantFiles:
         return FilePlace(objects.url, objects.patience, self._tenant, self._sealed)
 
     def store(self, path: AnyPath) -> File:
-        """Store a file of this machine. When it returns the content is durable.
+        """Store a local file. When it returns the content is durable.
 
         Raises:
             InvalidRequest: it is not a regular file, or it changed meanwhile.
             OSError: it cannot be read.
-            StoreError: the objects of the tenant belong to another store.
+            StoreError: the tenant's objects belong to another store.
         """
         path = Path(path)
         name = path.name
@@ -346,7 +343,6 @@ def _objects_at(url: str, patience: float) -> SharedObjects:
 
 
 def files_at(place: FilePlace) -> TenantFiles:
-    """A tenant's files, for a process that does not drive the run."""
     if place.url.startswith("memory:"):
         raise InvalidRequest(
             "objects='memory:///' is the memory of the process that drives the run: a node with "

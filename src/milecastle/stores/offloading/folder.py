@@ -4,9 +4,9 @@ Rules:
 
 - An object confirmed by ``create`` or ``find`` is durable: for local files, the file and the names
   of its folders are synced here, because the library underneath does not. A local file is synced
-  before it gets its name: a power cut must not leave the name of a torn one, which the next writer
-  of the same content would take for its own.
-- Times are those of the object storage and are compared only with each other.
+  before it gets its name: a power cut must not leave a torn one's name, which the next writer
+  with the same content would take for its own.
+- Times are the object storage's and are compared only with each other.
 - Library errors become ``Unavailable``, without a URL's passwords or signatures.
 """
 
@@ -44,8 +44,6 @@ def _list(store: ObjectStore, prefix: str) -> Iterable[Sequence[ObjectMeta]]:
 
 
 class Stored(NamedTuple):
-    """An object: path in the folder, size, and write time in seconds."""
-
     path: str
     size: int
     modified: float
@@ -95,7 +93,20 @@ class ObjectFolder:
     def read(self, path: str) -> bytes | None:
         with _translated("read"):
             try:
+                if self._local is not None:  # without the library's threads: a fifth of the time
+                    return (self._local / path).read_bytes()
                 return bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None
+
+    def read_range(self, path: str, start: int, end: int) -> bytes | None:
+        with _translated("read"):
+            try:
+                if self._local is not None:
+                    with (self._local / path).open("rb") as file:
+                        file.seek(start)
+                        return file.read(end - start)
+                return bytes(obstore.get_range(self._store, path, start=start, end=end))
             except FileNotFoundError:
                 return None
 

@@ -1,4 +1,4 @@
-"""Which parts of a body are large: byte ranges, found without decoding any value.
+"""A body's large parts: byte ranges, found without decoding any value.
 
 A *large value* is one above the threshold none of whose parts is above it: a text, bytes, an array,
 or a list of many small items. Only containers above the threshold are looked into, each by one
@@ -25,7 +25,6 @@ _items: Final = Decoder(list[Raw]).decode
 
 
 def large_parts(body: bytes, threshold: int) -> list[Range]:
-    """Ranges of large values in a packed body, in order, without overlaps."""
     found: list[Range] = []
     waiting = [(0, len(body))]
     while waiting:
@@ -38,7 +37,6 @@ def large_parts(body: bytes, threshold: int) -> list[Range]:
 
 
 def _parts(body: bytes, start: int, end: int) -> Iterator[Range]:
-    """Item ranges in a container; none for a leaf, or for unpacked bytes."""
     count, first = _container(body, start)
     if not count:
         if first:

@@ -10,9 +10,9 @@ In a tenant's folder are
 
 Rules for writers, in this order; ``docs/adr/0016`` says why they are enough:
 
-1. Put a pin of the thread, unless this process put one less than ``patience`` ago.
+1. Put a pin for the thread, unless this process put one less than ``patience`` ago.
 2. Read the pointer, or create it with a new random generation: of two writers, one creates it.
-3. Put the object of that generation, unless it is there.
+3. Put that generation's object, unless it is there.
 4. Commit the entry naming it, less than ``patience`` later, or not at all.
 
 Values encrypted with their thread's key are never shared: they have no pointer.
@@ -60,7 +60,7 @@ class ObjectStorage(msgspec.Struct, frozen=True, kw_only=True):
 
     ``threshold`` is the size in bytes above which a value becomes an object. ``patience`` is for
     how many seconds a writer relies on an object it has seen: it must be the same for all writers,
-    and no sweep has a grace period of less than four times as much. With ``builds`` it is also a
+    and no sweep's grace period is less than four times as much. With ``builds`` it is also a
     cache for builds: a result from one workspace is reused in another.
     """
 
@@ -149,7 +149,7 @@ class SharedObjects:
             self._known.pop((tenant, digest), None)
 
     def fetch(self, tenant: str, reference: ObjectReference, place: str) -> bytes:
-        """The value of a reference, verified; ``place`` says which entry names it.
+        """A reference's value, verified; ``place`` says which entry names it.
 
         Raises:
             Corrupted: the object is missing or was changed, or the reference is not one.
@@ -192,7 +192,6 @@ def object_path(tenant: str, name: str) -> str:
 
 
 def name_at(path: str) -> str | None:
-    """The object name at a path; ``None`` for other files."""
     name = path.partition("/objects/")[2]
     return name if _NAME.fullmatch(name) else None
 

@@ -1,7 +1,7 @@
-"""To which store the objects of a tenant belong: only that one writes and sweeps them.
+"""Object ownership: only the store owning a tenant's objects writes and sweeps them.
 
-A second store's sweep would find nobody naming the first one's objects. So the folder of a
-tenant has an object, ``store``, with the *identity* of its store, put by the first that writes
+A second store's sweep would find nobody naming the first one's objects. So a tenant's
+folder has an object, ``store``, with the *identity* of its store, put by the first that writes
 there. The identity is random, one for each tenant, and is in the store itself, where manifests are:
 every store has those, creates one only if there is none, and none is ever changed.
 """
@@ -22,8 +22,6 @@ _FINGERPRINT: Final = "object storage"
 
 
 class Ownership:
-    """Checks once per tenant its objects belong to a store."""
-
     def __init__(self, store: Store, folder: ObjectFolder) -> None:
         self._store = store
         self._folder = folder

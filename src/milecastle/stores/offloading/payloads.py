@@ -7,7 +7,7 @@ Rules:
 
 - An unencrypted payload is cut at its large values. If it was compressed, it is
   decompressed first and compressed again when it is restored.
-- An encrypted payload, or one of an unknown form, becomes one object.
+- An encrypted payload, or one in an unknown form, becomes one object.
 - A payload looking like one naming objects is always an object itself, so a store never
   takes it for its own. So is one falsely looking like one with files.
 - A payload naming files stays around the pieces, so the sweep can read it.
@@ -29,10 +29,12 @@ from milecastle.codec.envelope import (
     decompress,
     frame,
     frame_objects,
+    names_archive,
     names_files,
     names_objects,
     plain_size,
     unframe,
+    unframe_archive,
     unframe_files,
     unframe_objects,
 )
@@ -51,15 +53,11 @@ SEALED: Final = 3
 
 
 class ObjectReference(msgspec.Struct, frozen=True, array_like=True):
-    """Stored in place of a large value: the object's name, and the value's size."""
-
     name: str
     size: int
 
 
 class CutPayload(NamedTuple):
-    """A payload in pieces: its form, its bytes, and those that become objects."""
-
     form: int
     data: bytes
     large: list[Range]
@@ -75,7 +73,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Names).decode
 
 
 def without_files(payload: bytes) -> tuple[list[str], bytes]:
-    """The digests of the files a payload names, and the payload inside.
+    """The file digests a payload names, and the payload inside.
 
     None, and the payload itself, if it does not name any.
     """
@@ -85,13 +83,18 @@ def without_files(payload: bytes) -> tuple[list[str], bytes]:
     return [], payload
 
 
+def without_archive(payload: bytes) -> bytes:
+    """The payload inside of one that names segments."""
+    return unframe_archive(payload)[1] if names_archive(payload) else payload
+
+
 def take_apart(payload: bytes, threshold: int) -> CutPayload | None:
     """A payload's large parts; ``None`` if it is stored unchanged."""
-    if names_objects(payload) or names_files(payload):
+    if names_objects(payload) or names_files(payload) or names_archive(payload):
         return CutPayload(WHOLE, payload, [(0, len(payload))])
     if plain_size(payload) <= threshold:
         return None
-    form, data = _opened(payload)
+    form, data = opened(payload)
     if form in (WHOLE, SEALED):
         return CutPayload(form, data, [(0, len(data))])
     return CutPayload(
@@ -126,19 +129,18 @@ def restore(payload: bytes, fetch: Callable[[ObjectReference], bytes]) -> bytes:
 
 
 def references(payload: bytes) -> list[ObjectReference]:
-    """Objects a payload names; empty if it has no such form."""
-    inside = without_files(payload)[1]
+    inside = without_files(without_archive(payload))[1]
     return _references(_names(inside)) if names_objects(inside) else []
 
 
 def named_files(payload: bytes) -> list[str]:
-    """Digests of files a payload names; ``CodecError`` if it is damaged."""
+    payload = without_archive(payload)
     return unframe_files(payload)[0] if names_files(payload) else []
 
 
 def sealed_references(payload: bytes) -> list[ObjectReference]:
     """Objects in an encrypted payload: no other thread can use them."""
-    inside = without_files(payload)[1]
+    inside = without_files(without_archive(payload))[1]
     if not names_objects(inside):
         return []
     names = _names(inside)
@@ -156,7 +158,7 @@ def _names(payload: bytes) -> _Names:
         raise CodecError("the stored bytes do not name objects") from None
 
 
-def _opened(payload: bytes) -> tuple[int, bytes]:
+def opened(payload: bytes) -> tuple[int, bytes]:
     try:
         flags, body = unframe(payload)
         if flags & ENCRYPTED:

@@ -7,26 +7,28 @@ Rules:
 
 - An object is durable before the entry naming it is committed.
 - Everything read is verified: a missing or changed object is ``Corrupted``, with its place.
-- The objects of a tenant belong to one store: another one neither writes nor sweeps them.
+- A tenant's objects belong to one store: another one neither writes nor sweeps them.
 - If the object storage cannot be reached, a batch with large values is refused with
-  ``Unavailable`` and nothing of it is written; everything else works.
+  ``Unavailable`` and not written at all; everything else works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from time import monotonic
-from typing import TypeVar
 
 import msgspec.structs
 
-from milecastle.codec.envelope import frame_files, names_objects
+from milecastle.codec.envelope import frame_files, names_archive, names_objects
 from milecastle.errors import CodecError, Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.buckets import Buckets
+from milecastle.ports.cells import Cells
+from milecastle.ports.fencing import check_oldest
 from milecastle.ports.files import FileStorage
 from milecastle.ports.mailbox import (
     Debounce,
@@ -53,29 +55,26 @@ from milecastle.ports.store import (
     Store,
     Transact,
 )
-from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
+from milecastle.stores.offloading.archive import ObjectArchive, spans_in
+from milecastle.stores.offloading.files import StoredFile, TenantFiles, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
 from milecastle.stores.offloading.ownership import Ownership
 from milecastle.stores.offloading.payloads import (
-    SEALED,
     ObjectReference,
-    put_together,
     restore,
     sealed_references,
-    take_apart,
+    without_archive,
     without_files,
 )
+from milecastle.stores.offloading.segments import SegmentSpan
+from milecastle.stores.offloading.writing import PayloadRow, PayloadWriter
 from milecastle.stores.wrapping import ForwardingStore
-
-PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
 
 _PAGE = 256
 
 
 @checks_keys
 class OffloadingStore(ForwardingStore):
-    """A store with large values in object storage. ``inner`` has the log."""
-
     def __init__(
         self, store: Store, objects: SharedObjects, ownership: Ownership | None = None
     ) -> None:
@@ -84,6 +83,7 @@ class OffloadingStore(ForwardingStore):
         self.objects = objects
         self._parts: dict[Store, OffloadingStore] = {}
         self.ownership = ownership or Ownership(store, objects.folder)
+        self.writer = PayloadWriter(objects, self.ownership)
 
     @property
     def blocking(self) -> bool:
@@ -92,8 +92,38 @@ class OffloadingStore(ForwardingStore):
     def commit(self, batch: Batch) -> None:
         self.inner.commit(self.offloaded(batch))
 
+    @property
+    def archive(self) -> ObjectArchive:
+        return ObjectArchive(self.inner, self.writer)
+
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        return self.restored_chain(key, self.inner.read(key, seq))
+        return self.restored_chain(key, self._found(self.inner.read, key, seq))
+
+    def _found(
+        self,
+        read: Callable[[ThreadKey, int | None], Chain | None],
+        key: ThreadKey,
+        seq: int | None,
+    ) -> Chain | None:
+        """A chain of the store inside or of its archive, between which it may be moved."""
+        chain = read(key, seq)
+        while chain is None and seq is not None and seq > 0:
+            row = self.archive.first_from(key, seq + 1)
+            with self._unless_moved(key, row, seq + 1):
+                chain = self.archive.chain(key, row, seq) if row else None
+            chain = chain or read(key, seq)
+            if self.archive.first_from(key, seq + 1) == row:
+                break
+        return chain
+
+    @contextmanager
+    def _unless_moved(self, key: ThreadKey, row: Entry | None, seq: int) -> Generator[None]:
+        """Pass over damage if the row above a seq changed: what it named may be elsewhere."""
+        try:
+            yield
+        except Corrupted:
+            if self.archive.first_from(key, seq) == row:
+                raise
 
     def open(self, key: ThreadKey) -> Opened | None:
         found = self.inner.open(key)
@@ -105,7 +135,6 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def commit_many(self) -> CommitMany | None:
-        """Commit each batch, without those whose large values cannot be stored."""
         inner = self.inner.commit_many
         return None if inner is None else partial(self._commit_many, inner)
 
@@ -121,7 +150,7 @@ class OffloadingStore(ForwardingStore):
             except StoreError as error:
                 outcomes[at] = error
         try:
-            self.check_patience(began)
+            self.writer.check_patience(began)
         except StoreError as error:  # the first has waited for the others
             late = [
                 at
@@ -157,7 +186,6 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def read_many(self) -> ReadMany | None:
-        """``open`` for each thread, if the inner store reads many."""
         read = self.inner.read_many
         if read is None:
             return None
@@ -165,7 +193,6 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def transact(self) -> Transact | None:
-        """Store what is large in the batch of ``work`` before its transaction is committed."""
         inner = self.inner.transact
         if inner is None:
             return None
@@ -173,35 +200,74 @@ class OffloadingStore(ForwardingStore):
 
     @property
     def mailbox(self) -> Mailbox | None:
-        """Messages to threads, with large values in objects, if the inner store has mailboxes."""
         inner = self.inner.mailbox
         return None if inner is None else _OffloadingMailbox(self, inner)
 
     @property
     def memory(self) -> MemoryItems | None:
-        """Long-term memory of the inner store: its values are small."""
         return self.inner.memory
 
     @property
     def buckets(self) -> Buckets | None:
-        """Buckets of the inner store."""
         return self.inner.buckets
 
     @property
+    def cells(self) -> Cells | None:
+        return self.inner.cells
+
+    @property
     def maintenance(self) -> Maintenance | None:
-        """That of the store inside; objects are verified when a thread is read."""
+        """The inner store's; objects are verified when a thread is read."""
         return self.inner.maintenance
 
     @property
     def listen(self) -> Listen | None:
-        """Call a function whenever a thread may have become due."""
         return self.inner.listen
 
     def restored_opened(self, key: ThreadKey, found: Opened) -> Opened:
         return Opened(self.restored_chain(key, found.chain) or found.chain, found.record)
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        return self.restored_chain(key, self.inner.read_state(key, seq))
+        return self.restored_chain(key, self._found(self.inner.read_state, key, seq))
+
+    def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
+        found = self.inner.locate(key, checkpoint_id)
+        while found is None:
+            row = self.archive.oldest(key)
+            if row is not None:
+                with self._unless_moved(key, row, 0):
+                    archived = self.archive.newest_first(key, row, row.seq)
+                    found = next((one.seq for one in archived if one.id == checkpoint_id), None)
+            if found is None:
+                found = self.inner.locate(key, checkpoint_id)
+            if self.archive.oldest(key) == row:
+                break
+        return found
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        last, left = before, limit
+        for entry in self.inner.history(key, limit=limit, before=before):
+            yield entry
+            last, left = entry.seq, None if left is None else left - 1
+        while last is not None and last > 1 and (left is None or left > 0):
+            row, began = self.archive.first_from(key, last), last
+            with self._unless_moved(key, row, last):
+                for entry in self._history_below(key, row, last, left):
+                    yield entry
+                    last, left = entry.seq, None if left is None else left - 1
+            if last == began and self.archive.first_from(key, last) == row:
+                break
+
+    def _history_below(
+        self, key: ThreadKey, row: Entry | None, last: int, left: int | None
+    ) -> Iterator[Entry]:
+        """Entries below the last one that was read: archived, or moved back since."""
+        if row is not None and names_archive(row.payload):
+            yield from islice(self.archive.newest_first(key, row, last), left)
+        else:
+            yield from self.inner.history(key, limit=left, before=last)
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
         return self._restored(key, self.inner.results(key))
@@ -209,13 +275,61 @@ class OffloadingStore(ForwardingStore):
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
     ) -> Sequence[Entry]:
-        return self._restored(key, self.inner.entries(key, after=after, limit=limit))
+        while True:
+            found = self.inner.entries(key, after=after, limit=limit)
+            row = next((entry for entry in found if names_archive(entry.payload)), None)
+            if row is None:
+                return self._restored(key, found)
+            with self._unless_moved(key, row, row.seq):
+                return self._restored(key, [*islice(self._whole(key, after, found), limit)])
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def _whole(self, key: ThreadKey, after: int, rows: Sequence[Entry]) -> Iterator[Entry]:
+        """Rows, each after what is archived below it."""
+        for row in rows:
+            if names_archive(row.payload) and row.seq > after + 1:
+                yield from self.archive.entries(key, row, after)
+            yield row
+            after = row.seq
+
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         began = monotonic()
-        entries = self._offloaded_rows(key, rewritten)
-        self.check_patience(began)
-        return self.inner.prune(key, head=head, cut=cut, rewritten=entries)
+        entries = self.writer.rows(key, rewritten)
+        self.writer.check_patience(began)
+        first = self.archive.oldest(key) if oldest is None else self._stored(key, head, oldest)
+        forgotten = 0
+        if first is not None and not archived:
+            forgotten = self.archive.prune(key, first, head=head, cut=cut, rewritten=rewritten)
+            if forgotten and cut <= first.seq:
+                return forgotten
+        dropped = self.inner.prune(
+            key, head=head, cut=cut, rewritten=entries, oldest=first, archived=archived
+        )
+        return dropped + forgotten
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        began = monotonic()
+        rows = self.writer.rows(key, entries)
+        self.writer.check_patience(began)
+        stored = self._stored(key, head, oldest)
+        self.inner.put_back(key, head=head, oldest=stored, entries=rows)
+
+    def _stored(self, key: ThreadKey, head: int, oldest: Entry) -> Entry:
+        """The oldest entry as the store inside has it."""
+        found = self.archive.oldest(key)
+        shown = self._restored(key, [found])[0] if found else None
+        check_oldest(key, head, oldest, shown)
+        return found or oldest
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
@@ -234,7 +348,9 @@ class OffloadingStore(ForwardingStore):
                 return set()
         except Unavailable:
             return set()
-        return {name for _, payload in payloads_of(self.inner, key) for name in _sealed(payload)}
+        found = [payload for _, payload in payloads_of(self.inner, key)]
+        segments = (span.name for payload in found for span in _spans(payload))
+        return {*segments, *(name for payload in found for name in _sealed(payload))}
 
     @property
     def file_storage(self) -> FileStorage:
@@ -263,12 +379,12 @@ class OffloadingStore(ForwardingStore):
         The files it names are there, too.
         """
         began = monotonic()
-        entries = self._offloaded_rows(batch.key, batch.entries)
-        results = self._offloaded_rows(batch.key, batch.results)
+        entries = self.writer.rows(batch.key, batch.entries)
+        results = self.writer.rows(batch.key, batch.results)
         is_same = entries is batch.entries and results is batch.results
         if is_same and not relies_on_files(batch):
             return batch
-        self.check_patience(began)
+        self.writer.check_patience(began)
         return (
             batch
             if is_same
@@ -277,48 +393,10 @@ class OffloadingStore(ForwardingStore):
 
     def offloaded_message(self, key: ThreadKey, payload: bytes) -> bytes:
         began = monotonic()
-        small = self._offloaded_payload(key, payload)
+        small = self.writer.payload(key, payload)
         if small is not payload or without_files(payload)[0]:
-            self.check_patience(began)
+            self.writer.check_patience(began)
         return small
-
-    def _offloaded_payload(self, key: ThreadKey, payload: bytes) -> bytes:
-        named, inside = without_files(payload)
-        if named:
-            self._begin(key)
-        for digest in named:
-            ensure(self.objects, key.tenant, digest, f"thread '{key.thread}', a new checkpoint")
-        parts = take_apart(inside, self.objects.threshold)
-        if parts is None:
-            return payload
-        self._begin(key)
-        put = self.objects.put_unshared if parts.form == SEALED else self.objects.put
-        small = put_together(parts, lambda value: put(key.tenant, value))
-        return frame_files(named, small) if named else small
-
-    def _begin(self, key: ThreadKey) -> None:
-        self.ownership.check(key.tenant)
-        self.objects.pin(key)
-
-    def _offloaded_rows(self, key: ThreadKey, rows: Sequence[PayloadRow]) -> Sequence[PayloadRow]:
-        payloads = [self._offloaded_payload(key, row.payload) for row in rows]
-        if all(new is row.payload for new, row in zip(payloads, rows, strict=True)):
-            return rows
-        return [
-            msgspec.structs.replace(row, payload=new)
-            for new, row in zip(payloads, rows, strict=True)
-        ]
-
-    def check_patience(self, began: float) -> None:
-        """Refuse to name objects that were seen so long ago the sweep may have judged them.
-
-        ``began`` is when the first of them was looked for, in monotonic time.
-        """
-        if monotonic() - began > self.objects.patience:
-            raise Unavailable(
-                "storing large values took longer than "
-                f"{self.objects.patience:g} seconds: nothing was written, try again"
-            )
 
     def restored_chain(self, key: ThreadKey, chain: Chain | None) -> Chain | None:
         if chain is None:
@@ -346,8 +424,8 @@ class OffloadingStore(ForwardingStore):
             return fetched[reference.name]
 
         try:
-            named, inside = without_files(payload)
-            whole = restore(inside, fetch)
+            named, inside = without_files(without_archive(payload))
+            whole = restore(inside, fetch) if names_objects(inside) else inside
             return frame_files(named, whole) if named else whole
         except CodecError as error:
             raise Corrupted(error.message, place=place) from None
@@ -409,12 +487,12 @@ class _OffloadingMailbox:
             for message in messages
         ]
         if small:
-            self._store.check_patience(began)
+            self._store.writer.check_patience(began)
         self._inner.restore(key, small, marks)
 
 
 def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
-    """Every payload of a thread; messages first: one consumed meanwhile is in an entry then."""
+    """A thread's payloads; messages first: one consumed meanwhile is in an entry then."""
     for message in each_unread(store.mailbox, key):
         yield name_of(message), message.payload
     page = store.entries(key, limit=_PAGE)
@@ -432,7 +510,13 @@ def relies_on_files(batch: Batch) -> bool:
 
 
 def _is_apart(row: Entry | TaskResult) -> bool:
-    return names_objects(without_files(row.payload)[1])
+    return names_archive(row.payload) or names_objects(without_files(row.payload)[1])
+
+
+def _spans(payload: bytes) -> Sequence[SegmentSpan]:
+    with suppress(CodecError):
+        return spans_in(payload)[0]
+    return ()
 
 
 def _sealed(payload: bytes) -> list[str]:

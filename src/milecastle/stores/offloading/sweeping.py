@@ -9,9 +9,9 @@ Rules:
   grace period later and again finds nobody who names it. An object named again is released.
 - A sweep may stop anywhere, and several may run at once: names are never used again, so whatever
   is done late is done to something nobody can begin to use.
-- An entry names a file by its digest: as long as one does, no generation of the file is removed.
+- An entry names a file by its digest: as long as one does, none of its generations is removed.
 - An object with a name no writer gives is a *stray*: it is counted and left alone.
-- A pin of a thread naming nothing is removed after the grace period. Of several old pins the
+- A pin is removed after the grace period if its thread names nothing. Among several old pins the
   one with the smallest name stays.
 """
 
@@ -24,10 +24,9 @@ import msgspec
 
 from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
 from milecastle.stores.offloading.files import unit_of
 from milecastle.stores.offloading.folder import Stored
-from milecastle.stores.offloading.objects import GRACE, SharedObjects, name_at, root_of
+from milecastle.stores.offloading.objects import GRACE, name_at, root_of
 from milecastle.stores.offloading.payloads import named_files, references
 from milecastle.stores.offloading.store import OffloadingStore, payloads_of
 
@@ -35,7 +34,7 @@ DAY = 86_400.0
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep's counts of objects, and the removed bytes.
+    """A sweep's object counts, and the removed bytes.
 
     ``named`` objects are in use, ``waiting`` ones are not, but too young to be judged;
     ``condemned`` ones are removed by a later sweep. ``strays`` are among them, but have names that
@@ -53,7 +52,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
 def sweep(
     store: OffloadingStore, tenant: str, *, grace: float = DAY, dry_run: bool = False
 ) -> SweepReport:
-    """Remove the objects of a tenant no entry has named for two grace periods.
+    """Remove a tenant's objects that no entry has named for two grace periods.
 
     With ``dry_run`` nothing changes, and the report lists the actions.
 
@@ -69,16 +68,15 @@ def sweep(
             "on an object for that long before they commit the entry that names it"
         )
     store.ownership.check(tenant, take=not dry_run)
-    return _Sweep(store.inner, store.objects, tenant, grace, dry_run).run()
+    return _Sweep(store, tenant, grace, dry_run).run()
 
 
 class _Sweep:
-    def __init__(
-        self, store: Store, objects: SharedObjects, tenant: str, grace: float, dry_run: bool
-    ) -> None:
-        self._store = store
-        self._objects = objects
-        self._folder = objects.folder
+    def __init__(self, store: OffloadingStore, tenant: str, grace: float, dry_run: bool) -> None:
+        self._store = store.inner
+        self._archive = store.archive
+        self._objects = store.objects
+        self._folder = store.objects.folder
         self._tenant = tenant
         self._root = root_of(tenant)
         self._grace = grace
@@ -113,26 +111,33 @@ class _Sweep:
         return stored, strays
 
     def _mark(self) -> set[str]:
-        """All object names and file digests threads name.
-
-        Old pins of threads naming none go.
-        """
         pins: dict[ThreadKey, list[Stored]] = {}
         for key, pin in self._objects.pinned(self._tenant):
             pins.setdefault(key, []).append(pin)
         named: set[str] = set()
         for key, found in pins.items():
-            of_thread = set(self._named_by(key))
+            of_thread = self._named_by(key)
             named |= of_thread
             if not self._dry_run:
                 self._unpin(found, keep=bool(of_thread))
         return named
 
-    def _named_by(self, key: ThreadKey) -> Iterator[str]:
+    def _named_by(self, key: ThreadKey) -> set[str]:
+        """Names in a thread; read again if it changed so that what it had named is gone."""
+        while True:
+            oldest = self._archive.oldest(key)
+            try:
+                return set(self._read_names(key))
+            except Corrupted:
+                if self._archive.oldest(key) == oldest:
+                    raise
+
+    def _read_names(self, key: ThreadKey) -> Iterator[str]:
         for place, payload in payloads_of(self._store, key):
             try:
                 yield from (reference.name for reference in references(payload))
                 yield from named_files(payload)
+                yield from self._archive.names(key, payload)
             except CodecError as error:
                 where = f"thread '{key.thread}', {place}"
                 raise Corrupted(error.message, place=where) from None

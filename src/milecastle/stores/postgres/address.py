@@ -4,7 +4,7 @@
 several hosts, TLS, timeouts. Unless the URL says otherwise, connections go to a server that accepts
 writes, and detect a dead server.
 
-No error repeats a URL or a part of one: where it is malformed, any part may be the password.
+No error repeats a URL or a part of it: where it is malformed, any part may be the password.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
+import msgspec.structs
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
@@ -26,6 +27,8 @@ _FORM = (
     "write postgresql://user:password@host:port/database?option=value, and escape "
     "% as %25, @ as %40, : as %3A, / as %2F, ? as %3F, [ as %5B"
 )
+_PATIENCE = 5.0
+"""How many seconds a read waits for a replica, before the primary is read."""
 _DEFAULTS: dict[str, Any] = {
     "application_name": "milecastle",
     "client_encoding": "UTF8",
@@ -46,7 +49,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     ``migrate``: whether opening migrates the schema. ``min_size`` and ``max_size``: the number of
     connections; ``ctx.transaction`` needs two. ``timeout``: how many seconds a call waits for a
     server to be back. ``synchronous_commit``: ``off`` accepts a server losing commits when it
-    crashes.
+    crashes. ``replica``: a standby for display.
     """
 
     connect: dict[str, Any]
@@ -58,13 +61,14 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int = 10
     timeout: float = 30.0
     synchronous_commit: bool = True
+    replica: ServerAddress | None = None
 
     @property
     def writers(self) -> int:
         return min(_SIDE_BY_SIDE, self.max_size)
 
     def masked(self, said: str) -> str:
-        """Libpq's message without parts of the URL, except host names."""
+        """Libpq's message without the URL's parts, except host names."""
         for name, value in self.connect.items():
             if isinstance(value, str) and name not in _TOLD:
                 said = said.replace(f'"{value}"', '"..."').replace(repr(value), "'...'")
@@ -76,7 +80,7 @@ def parse(url: str) -> ServerAddress:
     options: dict[str, str] = {}
     rest: list[tuple[str, str]] = []
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in _READERS:
+        if name in _READERS or name == "replica":
             options[name] = value
         else:
             rest.append((name, value))
@@ -84,17 +88,33 @@ def parse(url: str) -> ServerAddress:
     if given is None:
         raise InvalidRequest(
             "this is not a PostgreSQL URL, or it has an option unknown to PostgreSQL and "
-            f"milecastle ({', '.join(_READERS)}): {_FORM}"
+            f"milecastle ({', '.join(_READERS)}, replica): {_FORM}"
         )
+    standby = options.pop("replica", None)
     read = {name: _READERS[name](name, value) for name, value in options.items()}
     address = ServerAddress(connect={**_DEFAULTS, **given}, **read)
     if not 1 <= address.min_size <= address.max_size:
         raise InvalidRequest("min_size must be at least 1 and at most max_size")
-    return address
+    return address if standby is None else _with_replica(address, standby)
+
+
+def _with_replica(address: ServerAddress, url: str) -> ServerAddress:
+    start, _, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    is_url = start.startswith(("postgresql://", "postgres://"))
+    given = _given(start, options) if is_url else None
+    if given is None:
+        raise InvalidRequest(
+            "replica= is not a PostgreSQL URL, or it has an option unknown to PostgreSQL (schema "
+            f"and the others of milecastle are the store's): {_FORM}, and & as %26"
+        )
+    connect = {**_DEFAULTS, "connect_timeout": 3, "target_session_attrs": "prefer-standby", **given}
+    timeout = min(address.timeout, _PATIENCE)
+    standby = msgspec.structs.replace(address, connect=connect, timeout=timeout)
+    return msgspec.structs.replace(address, replica=standby)
 
 
 def _given(start: str, options: list[tuple[str, str]]) -> dict[str, Any] | None:
-    """Libpq's parse of a URL; ``None`` if that fails or is clearly unintended."""
     authority, _, path = start.partition("://")[2].partition("/")
     if "\0" in start or "@" in path or authority.count("@") > 1:
         return None

@@ -1,4 +1,4 @@
-"""Buckets of a PostgreSQL store: each change is one statement, behind the lock of its row.
+"""Buckets in PostgreSQL: each change is one statement, behind its row's lock.
 
 Row-level security shows one tenant at a time, so a tenant's own bucket is looked for first, and
 then the shared one. Every change is repeated until there is an answer: its mark counts once.
@@ -72,7 +72,6 @@ class PostgresBuckets:
         return [WaitingTurn(name, max(0, at - now) / _SECOND) for at, name, now in sorted(found)]
 
     def _change(self, query: bytes, tenant: str, name: str, **asked: object) -> list[Row]:
-        """Change the tenant's own bucket, or the shared one."""
         self._pool.check_open()
         found: list[Row] = []
         for owner in (tenant, ""):

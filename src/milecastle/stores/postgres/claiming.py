@@ -10,10 +10,10 @@ Rules:
 - If nothing is limited, one statement takes all that is due, if it fits into a claim, or one thread
   each of as many tenants as the claim asks for. Otherwise a claim scans first, and divides the
   result. The last scan decides which of these is tried first.
-- No claim waits for the disk. If a crash of the server takes one back, two workers may run the
+- No claim waits for the disk. If a server crash takes one back, two workers may run the
   thread until one has written: the other is refused by the log.
 - A claim whose answer was lost is not repeated: its threads are the worker's, as ``claimed`` tells.
-- Row-level security shows one tenant at a time. A worker serves all of them, so it needs a role
+- Row-level security shows one tenant at a time. A worker serves them all, so it needs a role
   that is exempt.
 """
 
@@ -29,11 +29,7 @@ import msgspec.structs
 from milecastle.errors import Corrupted, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import (
-    LaneDepth,
-    WorkerInfo,
-    require_worker,
-)
+from milecastle.ports.claims import require_worker
 from milecastle.ports.fairness import (
     START,
     VISITS,
@@ -46,6 +42,7 @@ from milecastle.ports.fairness import (
     sizes,
 )
 from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, charged, graph_of
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.pool import Pool, Query
 from milecastle.stores.postgres.rows import Parameters, Row
@@ -74,8 +71,6 @@ WithinLimits = Callable[[Sequence[Meter], MetersOf, Callable[[], object]], None]
 
 
 class Repeat(Protocol):
-    """Runs idempotent statements; ``first`` runs before, in the same transaction."""
-
     def __call__(
         self, query: bytes, parameters: Parameters, tenant: str, first: bytes | None = None, /
     ) -> list[Row]: ...
@@ -135,7 +130,7 @@ class Claims:
         )
 
     def retire(self, worker: str) -> int:
-        """Give all threads of a worker back, and forget it.
+        """Give all a worker's threads back, and forget it.
 
         Threads a commit holds on to until the end are left to ``reclaim``.
         """
@@ -164,10 +159,7 @@ class Claims:
             if self._is_limited:
                 found = self._pool.transact(lambda run: self._limited(asked, run))
         except Lost as lost:
-            raise Unavailable(
-                f"the connection to PostgreSQL was lost during a claim by worker '{worker}': "
-                f"{lost}; claimed() says which threads it got"
-            ) from lost
+            raise _unanswered(worker, lost) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
 
     def look(
@@ -186,9 +178,11 @@ class Claims:
     def take(
         self, worker: str, groups: Sequence[Group], until: int | None = None
     ) -> list[ThreadInfo]:
-        """Give each group's number of threads to a worker, or none after ``until``."""
         limit = sum(group.size for group in groups)
-        found = self._take(_Asked(worker, (), limit), groups, self._once, until)
+        try:
+            found = self._take(_Asked(worker, (), limit), groups, self._once, until)
+        except Lost as lost:
+            raise _unanswered(worker, lost) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
 
     def running(self) -> tuple[int, Mapping[ClaimPlace, int]]:
@@ -196,7 +190,7 @@ class Claims:
         return found[0][4], {row[:3]: row[3] for row in found[1:]}
 
     def within_limits(self, lanes: Sequence[str], work: WithinLimits) -> None:
-        """Call ``work`` with the limits of lanes while no other claim under limits is under way.
+        """Call ``work`` with lanes' limits while no other claim under limits is under way.
 
         That ends if ``work`` takes ``HELD`` seconds: its last argument raises if it has ended.
         """
@@ -222,7 +216,6 @@ class Claims:
         return self._once(self._sql.take_all, {**asked._asdict(), "graphs": asked.graphs})
 
     def _take_each(self, asked: _Asked) -> list[Row]:
-        """Take one thread per tenant; nothing if these are too few, or if limits cover them."""
         behind = dict(self._rotation.lanes(asked.lanes))
         given = {**_behind(behind, asked.limit), "worker": asked.worker}
         found = self._once(self._sql.take_each, given)
@@ -274,7 +267,7 @@ class Claims:
     def _meters(self, graphs: Sequence[str], held: int, run: Query) -> tuple[list[Meter], MetersOf]:
         """The limits covering some graphs. Until the end, other claims reading them wait.
 
-        With what reads the meters of rates by key, which other databases do not see. The server
+        With a reader for meters by key, which other databases do not see. The server
         ends the transaction if nothing comes for ``held`` seconds.
         """
         run(self._sql.lock_limits, {"held": f"{held}s", "wait": f"{2 * held + 1}s"})
@@ -449,6 +442,13 @@ class Claims:
                 "workers serve all tenants, and with rls=on a store shows one at a time: open the "
                 "store of a worker without rls=on, as a role with BYPASSRLS"
             )
+
+
+def _unanswered(worker: str, lost: Lost) -> Unavailable:
+    return Unavailable(
+        f"the connection to PostgreSQL was lost during a claim by worker '{worker}': "
+        f"{lost}; claimed() says which threads it got"
+    )
 
 
 def open_lanes(

@@ -4,7 +4,7 @@ Rules:
 
 - A step is one INSERT and one round trip; so is any other batch. The primary key is the fence.
 - A group is one transaction and one round trip. It goes in waves: in each, a thread has one batch;
-  all steps of a wave are one statement, and so are all other batches. Results under a head, and a
+  all a wave's steps are one statement, and so are all other batches. Results under a head, and a
   step that consumes messages, are a statement each.
 - The writing statement reads the head, so a gap is refused; and a concurrent writer is detected by
   the primary key.
@@ -46,7 +46,7 @@ from milecastle.stores.postgres.values import is_uuid
 def resolve(
     attempts: Iterable[None], *, is_there: Callable[[], bool], send: Callable[[], bool]
 ) -> bool:
-    """True if a batch of unknown outcome is written in the end; ``False`` if it was refused.
+    """True if a batch with an unknown outcome is written in the end; ``False`` if it was refused.
 
     ``is_there`` reads whether it is written, ``send`` writes it and returns whether it was
     accepted. Both may raise ``Lost``. ``Unavailable`` if nothing was learned while there were
@@ -141,7 +141,7 @@ class Commits:
         ]
 
     def joined(self, batch: Batch, send: Callable[[Sequence[Write]], Sequence[PGresult]]) -> None:
-        """Append a batch by ``send``, in a transaction of the caller, or raise ``Conflict``."""
+        """Append a batch by ``send``, in the caller's transaction, or raise ``Conflict``."""
         self._check(batch)
         writes = [self._write_of(batch)]
         if batch.thread is not None and writing.is_waiting(batch):
@@ -181,7 +181,7 @@ class Commits:
             raise Unavailable(f"PostgreSQL did not respond: {lost}; nothing was written")
         batch, found = made[0], settled(key)
         if lost and all(result in found for result in batch.results):
-            return self._pool.settle()
+            return resolve(self._pool.attempts(), is_there=self._pool.settle, send=lambda: False)
         if self._head(key) == batch.head:
             if {result.task for result in batch.results} & {result.task for result in found}:
                 return False
@@ -212,13 +212,11 @@ class Commits:
             self._newest[batch.key] = entry.id, entry.run_id, entry.fingerprint
 
     def _is_same(self, batch: Batch) -> bool:
-        """True if a step's parent is known, with the same run and fingerprint."""
         entry = batch.entries[0]
         origin = entry.parent_id, entry.run_id, entry.fingerprint
         return self._newest.get(batch.key) == origin
 
     def _check(self, batch: Batch) -> None:
-        """Refuse entries not following the head."""
         require_key(batch.key)
         head = batch.head
         wrong: int | None = None
@@ -271,7 +269,6 @@ class Commits:
         return statement, writing.memory_batch_values(batch)
 
     def _locks_of(self, batches: Sequence[Batch]) -> Iterator[Write]:
-        """Statements that hold what these batches write to memory, tenant by tenant."""
         each: dict[str, list[MemoryWrite]] = {}
         for batch in batches:
             each.setdefault(batch.key.tenant, []).extend(batch.memory)

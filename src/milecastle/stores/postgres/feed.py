@@ -5,13 +5,13 @@ Rules:
 - Publishing puts a payload into a buffer. One thread sends the buffer every 20 milliseconds, in one
   statement that is its own transaction: never in that of a commit. If the buffer is full, the
   oldest are dropped; if the server is away, all are.
-- Each thread has its own channel of the server, named by a hash: a reader receives no other values.
+- Each thread has its own server channel, named by a hash: a reader receives no other values.
   Payloads fitting into one notice (8000 bytes) are sent together; a larger one is dropped.
-- Empty payloads say runs may have stopped. There is one for each run, so those of all threads
-  share a notice on one channel, as the beginnings of these hashes. Two that begin alike wake one
+- Empty payloads say runs may have stopped. There is one for each run, so all threads'
+  share a notice on one channel, as these hashes' beginnings. Two that begin alike wake one
   reader too many.
-- All readers of a process share one connection, which must not go through a pooler in transaction
-  mode. A notice that is none of ours is ignored.
+- All a process's readers share one connection, which must not go through a pooler in transaction
+  mode. Others' notices are ignored.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class _Subscription:
 class _Receiver:
     """One connection for all subscriptions, on its own thread, while there are any.
 
-    A byte through a pair of sockets tells the thread the subscriptions have changed.
+    A byte through a socket pair tells the thread the subscriptions have changed.
     """
 
     def __init__(self, address: ServerAddress) -> None:

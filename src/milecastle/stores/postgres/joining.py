@@ -6,7 +6,7 @@ Rules:
   transaction as it was.
 - The connection must be to this server and schema: what identifies them is read on both sides.
 - Nothing is sent again: an error is the caller's, whose transaction it is.
-- No bell rings: a NOTIFY would be committed with the transaction, under a lock of the cluster.
+- No bell rings: a NOTIFY would be committed with the transaction, under a cluster-wide lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.libpq import Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.translating import Taken, translate
+from milecastle.stores.postgres.translating import Lost, Taken, translate
 
 _IDENTITY: Final = (
     b"SELECT pg_postmaster_start_time()::text, "
@@ -44,8 +44,6 @@ _DONE: Final = (int(ExecStatus.COMMAND_OK), int(ExecStatus.TUPLES_OK))
 
 
 class JoinedSchema:
-    """See ``JoinedStore``."""
-
     def __init__(
         self,
         joined: JoinedConnection,
@@ -127,12 +125,16 @@ class JoinedConnection:
                 f"another writer of thread '{self._key.thread}' made the caller's transaction "
                 f"fail ({type(error).__name__}): roll it back, and try it again"
             ) from error
+        except Lost as lost:  # of the store's own connection
+            raise Unavailable(
+                f"PostgreSQL did not respond: {lost}; nothing was added to the caller's "
+                "transaction: try this call again"
+            ) from lost
         except psycopg.Error as error:
             raise translate(error) from error
         return results
 
     def _check_place(self) -> None:
-        """Refuse another server, database or schema; this also begins the transaction."""
         table = {"table": f'"{self._pool.address.schema}".entries'}
         there, here = self._run(_IDENTITY, table), self._pool.run(_IDENTITY, table, "")
         if there != here:

@@ -39,8 +39,6 @@ _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Libpq(msgspec.Struct, frozen=True, eq=False):
-    """A statement: its prepared name, text and parameter types."""
-
     name: bytes
     text: bytes
     types: tuple[int, ...]
@@ -65,7 +63,7 @@ class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class Lease:
-    """A connection out of the pool, for one thread at a time.
+    """A connection from the pool, for one thread at a time.
 
     If it is dropped before it is returned, because a signal interrupted its user, its connection is
     added to ``lost``: no lock is taken, because this may happen at any moment.
@@ -100,7 +98,6 @@ class Lease:
         raise error_from_result(result)
 
     def write_together(self, writes: Sequence[Write]) -> list[PGresult]:
-        """Run statements in one transaction and one round trip; return each result."""
         if self._prepares:
             for statement, _ in writes:
                 if statement.name not in self._prepared:

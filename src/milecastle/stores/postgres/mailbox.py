@@ -1,10 +1,10 @@
-"""Mailboxes: messages to threads, numbered under the lock of the thread's row.
+"""Mailboxes: messages to threads, numbered under the thread row's lock.
 
 Rules:
 
 - A message is one statement and one round trip. Its mark makes it idempotent, so it is sent again
   if the answer was lost.
-- The row of the thread is locked before any message, by everyone who needs both.
+- The thread's row is locked before any message, by everyone who needs both.
 - ``threads.unread`` is never below the number of unread messages. It is counted again when it
   reaches ``MOST_UNREAD``, and not when messages are consumed.
 """
@@ -41,8 +41,6 @@ _COLUMNS = ("numbers", "sent_at", "consumed", "topics", "marks", "payloads")
 
 @checks_keys
 class PostgresMailbox:
-    """The mailboxes of a PostgreSQL store. ``woken`` is called if a message makes a thread due."""
-
     def __init__(
         self,
         pool: Pool,

@@ -1,4 +1,4 @@
-"""Long-term memory of a PostgreSQL store: a write is one statement, beside its batch or alone."""
+"""Long-term memory in PostgreSQL: a write is one statement, beside its batch or alone."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class PostgresMemory:
         return len(self._run(self._sql.memory_sweep, tenant, limit=_count(limit)))
 
     def changed(self, tenant: str, writes: Sequence[MemoryWrite]) -> MemoryChanged | None:
-        """The error for refused writes: of the first that expects another version."""
+        """The error for refused writes: the first that expects another version."""
         for write in _expecting(writes):
             found = self.get(tenant, *write.place)
             if write.if_version != (found.version if found else 0):
@@ -93,7 +93,6 @@ class PostgresMemory:
         return None
 
     def of_batch(self, batch: Batch) -> MemoryChanged | None:
-        """``changed`` for a refused batch; ``None`` if its memory does not explain it."""
         changed = self.changed(batch.key.tenant, batch.memory)
         if changed is None and not (batch.unless or batch.consumes):
             expecting = _expecting(batch.memory)  # it had another version for a moment

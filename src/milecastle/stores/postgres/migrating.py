@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 
@@ -15,6 +16,8 @@ from milecastle.errors import FormatTooNew, StoreError, Unavailable
 from milecastle.ports.formats import unreleased
 from milecastle.ports.maintenance import Check, Pending
 from milecastle.stores.postgres.address import ServerAddress, parse
+from milecastle.stores.postgres.lag import seconds_behind
+from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.statements import compose, file_text, migrations
 from milecastle.stores.postgres.translating import translate
 
@@ -27,7 +30,7 @@ Connection = psycopg.Connection
 
 
 def migrate(url: str, *, print_only: bool = False) -> str:
-    """Migrate the schema of a URL and return the SQL; "" if nothing was missing.
+    """Migrate a URL's schema and return the SQL; "" if nothing was missing.
 
     With ``print_only`` nothing is changed: run the SQL yourself.
     """
@@ -36,8 +39,6 @@ def migrate(url: str, *, print_only: bool = False) -> str:
 
 
 class PostgresServer:
-    """A URL's server and schema: a store that need not be open."""
-
     def __init__(self, url: str) -> None:
         self._address = parse(url)
 
@@ -63,11 +64,13 @@ class PostgresServer:
                 file_text("closed_tables").encode(), {"name": address.schema}
             ).fetchone()
             release = connection.info.parameter_status("server_version")
+            replica = (_replica(connection, address.replica),) if address.replica else ()
         return (
             _permissions(address.schema, int(closed[0]) if closed else 0),
             Check("disk", "ok", "it is on the server: monitor it there"),
             Check("store", "ok", f"PostgreSQL {release}"),
             _clock(abs(float(now[0]) - middle) if now else 0.0),
+            *replica,
         )
 
 
@@ -83,6 +86,23 @@ def _clock(apart: float) -> Check:
     )
 
 
+def _replica(primary: Connection, address: ServerAddress) -> Check:
+    try:
+        with connect(address) as standby:
+            seconds = seconds_behind(partial(_ask, primary), partial(_ask, standby))
+    except Unavailable as error:
+        advice = "lists are read from the primary until the replica is back"
+        return Check("replica", "warning", error.message, advice)
+    found = f"{seconds:.1f} s behind" if seconds else "not behind"
+    if seconds < _SECONDS_APART:
+        return Check("replica", "ok", found)
+    return Check("replica", "warning", found, "lists show this older state, and say so")
+
+
+def _ask(connection: Connection, query: bytes, parameters: Parameters, tenant: str) -> list[Row]:
+    return connection.execute(query, parameters).fetchall()
+
+
 def _permissions(schema: str, closed: int) -> Check:
     if not closed:
         return Check("permissions", "ok", f"this role may use schema {schema}")
@@ -93,7 +113,8 @@ def _permissions(schema: str, closed: int) -> Check:
 
 
 def script(schema: str, *, above: int = 0) -> str:
-    return f"BEGIN;\n{_body(schema, above)}COMMIT;\n"
+    begin = compose(file_text("begin_migrating"), schema=schema).decode()
+    return f"BEGIN;\n{begin}{_steps(schema, above)}COMMIT;\n"
 
 
 def update(connection: Connection, schema: str) -> str:
@@ -109,7 +130,6 @@ def update(connection: Connection, schema: str) -> str:
 
 
 def version_of(connection: Connection, schema: str) -> int:
-    """A schema's version, 0 if it has none; one above ours or of no release is refused."""
     found = connection.execute(file_text("server").encode(), {"name": schema}).fetchone()
     *_, has_version, is_unreleased = found or (False, False)
     if not has_version:
@@ -124,7 +144,6 @@ def version_of(connection: Connection, schema: str) -> int:
 
 
 def check_server(connection: Connection, address: ServerAddress) -> None:
-    """Refuse a server that would not store commits durably."""
     found = connection.execute(file_text("server").encode(), {"name": address.schema}).fetchone()
     encoding, synchronous, fsync, *_ = found or ("", "", "")
     if encoding != "UTF8":
@@ -156,10 +175,6 @@ def _connection(address: ServerAddress) -> Connection:
         said = address.masked(str(error)).partition("\n")[0]
     # Raised here, it does not include the driver's error, which may quote the URL.
     raise Unavailable(f"PostgreSQL could not be reached: {said}")
-
-
-def _body(schema: str, above: int) -> str:
-    return compose(file_text("begin_migrating"), schema=schema).decode() + _steps(schema, above)
 
 
 def _steps(schema: str, above: int) -> str:

@@ -3,8 +3,8 @@
 Rules:
 
 - It is a hint. One that is lost, late or doubled delays a run until workers look by themselves.
-- It rings after a commit and never inside: a NOTIFY in a transaction is committed under a lock of
-  the whole cluster. Many commits are one ring.
+- It rings after a commit and never inside: a NOTIFY in a transaction is committed under a
+  cluster-wide lock. Many commits are one ring.
 - Its commit does not wait for the disk: runs that are being committed need that.
 - Listening takes one connection, which must not go through a pooler in transaction mode.
 """
@@ -43,8 +43,6 @@ how many without an answer it is considered deaf."""
 
 
 class DueListener:
-    """Notifies for one store, from a thread started on first use."""
-
     def __init__(self, pool: Pool, schema: str) -> None:
         self._pool = pool
         self._schema = schema

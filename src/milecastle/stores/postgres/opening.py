@@ -1,5 +1,3 @@
-"""Opening PostgreSQL stores: ``postgresql://user@host/database``."""
-
 from __future__ import annotations
 
 from milecastle.stores.postgres.migrating import PostgresServer
@@ -7,7 +5,6 @@ from milecastle.stores.postgres.store import PostgresStore
 
 
 def open_url(url: str) -> PostgresStore:
-    """Open the database at a URL; its options are listed at ``PostgresStore``."""
     return PostgresStore(url)
 
 

@@ -1,4 +1,4 @@
-"""Which shards a database has, if it is one of several behind one map.
+"""A database's shards, if it is one of several behind one map.
 
 Rules:
 
@@ -29,7 +29,7 @@ class Placement(msgspec.Struct, frozen=True):
     """A database's state for a shard: ``here``, ``arriving`` or ``moved``.
 
     ``move`` is the last move it took part in, ``destination`` where one goes. Each move
-    of a shard has a higher ``version`` than those before.
+    has a higher ``version`` than the shard's moves before.
     """
 
     shard: int
@@ -52,7 +52,6 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 def membership_of(connection: Connection, schema: str) -> Membership | None:
-    """A database's map, if its tables are up to date; ``None`` if it belongs to none."""
     row = connection.execute(compose(file_text("membership"), schema=schema)).fetchone()
     return None if row is None else Membership(*row)
 
@@ -81,7 +80,6 @@ def _number_shards(connection: Connection, schema: str) -> Mapping[int, str]:
 
 
 def join(connection: Connection, schema: str, member: Membership, shards: Sequence[int]) -> None:
-    """Add a database without a map to a map, with these shards."""
     with connection.transaction():
         connection.execute(compose(file_text("join"), schema=schema))
         found = _number_shards(connection, schema)

@@ -74,11 +74,9 @@ class Pool:
         self._open()
         watch_forks(self)
 
-    def before_fork(self) -> None:
-        """Nothing has to wait."""
+    def before_fork(self) -> None: ...
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In a child, the lock's holder may be gone."""
         if in_child:
             self._lock = Lock()
 
@@ -90,7 +88,6 @@ class Pool:
         )
 
     def run_together(self, statements: Sequence[Statement], tenant: str) -> list[list[Row]]:
-        """Run statements in one transaction and one round trip; return the rows of each."""
         # What follows a statement that fails is skipped, and psycopg would take it for prepared.
         prepare = None if len(statements) == 1 and not self._rls else False
 
@@ -135,7 +132,7 @@ class Pool:
     def write_within(self, work: Callable[[Any], Sequence[Write]], tenant: str) -> bool:
         """Call ``work`` in a transaction, and write its result before the commit.
 
-        If the last of it is not accepted, everything is undone: ``False``.
+        If the last write is not accepted, everything is undone: ``False``.
         """
         foreign: list[BaseException] = []
 
@@ -233,7 +230,6 @@ class Pool:
             self.give_back(lease)
 
     def take(self) -> Lease:
-        """Borrow a connection; ``Unavailable`` if none is free in time."""
         if self._closed:
             self.check_open()
         if os.getpid() != self._process:

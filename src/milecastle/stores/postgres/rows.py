@@ -1,6 +1,6 @@
 """Entries, records and results out of rows.
 
-Reading is strict: a value no writer of ours could have stored is ``Corrupted``, with the
+Reading is strict: a value none of our writers could have stored is ``Corrupted``, with the
 column and never with the value.
 """
 
@@ -22,8 +22,11 @@ from milecastle.stores.postgres.values import (
     SOURCES,
     escape,
     id_from,
+    id_to,
     names_from,
+    names_to,
     origin_from,
+    origin_to,
     unescape,
 )
 
@@ -56,6 +59,33 @@ def rewritten_parameters(entries: Sequence[Entry]) -> Parameters:
         "roll_seqs": [entry.roll_seq for entry in entries],
         "payloads": [entry.payload for entry in entries],
         "notes": [escape(entry.note) for entry in entries],
+    }
+
+
+def oldest_parameters(oldest: Entry | None) -> Parameters:
+    """The oldest entry as it was read, to be compared."""
+    return {
+        "oldest": oldest.seq if oldest else None,
+        "oldest_id": id_to(oldest.id) if oldest else None,
+        "oldest_payload": oldest.payload if oldest else None,
+    }
+
+
+def entry_parameters(entries: Sequence[Entry]) -> Parameters:
+    """Whole rows, each with its parent and its origin."""
+    return {
+        **rewritten_parameters(entries),
+        "steps": [entry.step for entry in entries],
+        "times": [entry.created_at for entry in entries],
+        "sources": [SOURCES[entry.source] for entry in entries],
+        "ids": [id_to(entry.id) for entry in entries],
+        "parents": [
+            NO_ID if entry.parent_id is None else id_to(entry.parent_id) for entry in entries
+        ],
+        "origins": [origin_to(entry.run_id, entry.fingerprint) for entry in entries],
+        "nodes": [names_to(entry.nodes) for entry in entries],
+        "nexts": [names_to(entry.next) for entry in entries],
+        "routes": [names_to(entry.route) for entry in entries],
     }
 
 
@@ -163,7 +193,6 @@ def _topics_from(stored: Any) -> _Topics:
 
 
 def sent_from(result: PGresult) -> tuple[int, bool, RunStatus, bool]:
-    """A row of ``send.sql``: number, whether it was reused, the thread's status, if it is due."""
     number, reused, status, is_due = (result.get_value(0, column) or b"" for column in range(4))
     known = _known(status.decode(), _STATUSES, "threads.status")
     return int.from_bytes(number), reused == b"\1", known, is_due == b"\1"

@@ -17,7 +17,7 @@ _WHAT_TO_DO = "use another role, or revoke that one"
 
 
 def secure(url: str, *, role: str) -> None:
-    """Turn row-level security on for the tables of a URL, and let ``role`` use them.
+    """Turn row-level security on for a URL's tables, and let ``role`` use them.
 
     Run it as the owner, after every migration. It may be run again.
     """

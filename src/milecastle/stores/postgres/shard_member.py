@@ -1,6 +1,6 @@
 """A PostgreSQL store, one among several behind a map: it has some shards.
 
-Its statements compare the placement of each shard they write, under a lock that whoever moves
+Its statements compare each written shard's placement, under a lock that whoever moves
 the shard has to wait for. A thread elsewhere is refused with ``ShardMoved``, and nothing changes.
 """
 
@@ -29,8 +29,6 @@ from milecastle.stores.postgres.store import Located, PostgresStore, prepare
 
 @checks_keys
 class ShardMember(PostgresStore):
-    """The database ``name`` in a map. ``member`` and ``placements`` are its first answers."""
-
     _is_placed = True
     member: Membership
     placements: Mapping[int, Placement]
@@ -45,6 +43,11 @@ class ShardMember(PostgresStore):
             raise InvalidRequest(
                 f"database '{self.name}' has rls=on in its URL: a map cannot be opened with "
                 "row-level security yet"
+            )
+        if address.replica is not None:
+            raise InvalidRequest(
+                f"database '{self.name}' has replica= in its URL: a map's databases cannot be read "
+                "from replicas yet"
             )
         if version_of(connection, address.schema) == 0:
             self._refuse_empty()
@@ -89,7 +92,7 @@ class ShardMember(PostgresStore):
         return self.placements
 
     def mark(self) -> tuple[int, int]:
-        """A value changing whenever a shard leaves or comes, and the number of shards."""
+        """A value changing whenever a shard leaves or comes, and the shard count."""
         ((version, count),) = self._retry(self._sql.mark, {}, "")
         return version, count
 
@@ -97,11 +100,9 @@ class ShardMember(PostgresStore):
         return bool(self._retry(self._sql.promote, {"shard": shard, "move": move}, ""))
 
     def is_written(self, batch: Batch) -> bool:
-        """True if a batch was written here, or came with its shard."""
         return self._is_there(batch)
 
     def has_results(self, batch: Batch) -> bool:
-        """True if a batch's results were written here, or came with their shard."""
         return self._has_results(batch)
 
     def bury(self, key: ThreadKey, head: int | None, head_id: str | None) -> bool:

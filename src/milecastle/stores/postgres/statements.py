@@ -1,5 +1,3 @@
-"""The store's SQL files, with the schema name inserted by psycopg."""
-
 from __future__ import annotations
 
 import re
@@ -64,6 +62,7 @@ class Statements:
         self.sweep_results = load("sweep_results")
         self.prune = load("prune")
         self.prune_on = load("prune_on")
+        self.put_back = load("put_back")
         self.beat = load("beat")
         self.forget = load("forget")
         self.workers = load("workers")
@@ -94,7 +93,6 @@ class Statements:
         self.memory_sweep = load("memory_sweep")
 
     def _load_writes(self, schema: str, *, placed: bool) -> None:
-        """Statements for libpq. One text commits any batch; with tags, it has more."""
         known = sql.Identifier(schema)
 
         def direct(
@@ -256,7 +254,6 @@ def _plain_parts() -> dict[str, sql.Composable]:
 
 
 def _placed_parts(schema: str) -> dict[str, sql.Composable]:
-    """For a database with some shards: only these are written, claimed and listed."""
     known = sql.Identifier(schema.replace("%", "%%"))
     here, allowed = (_format(file_text(name), schema=known) for name in ("here", "allowed"))
     shard = sql.Placeholder("shard")

@@ -2,9 +2,9 @@
 
 Rules:
 
-- A commit is one round trip, and so is a group of them: see committing.py.
+- A commit is one round trip, and so is a group: see committing.py.
 - No session state is used: a transaction-mode pooler may be in between.
-- Reads are retried when the server was lost; a commit of unknown outcome is resolved.
+- Reads are retried when the server was lost; a commit with an unknown outcome is resolved.
 - A deletion is a tombstone in the log, and then small batches. A seq in the table is never used
   twice, so no late writer meets a thread created again.
 """
@@ -20,12 +20,13 @@ from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import LaneDepth, WorkerInfo, is_due
+from milecastle.ports.claims import is_due
 from milecastle.ports.fencing import (
     check_cut,
     conflict,
     from_newest_snapshot,
     message_waits,
+    pruned_meanwhile,
 )
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
@@ -50,6 +51,7 @@ from milecastle.ports.store import (
     ReadMany,
     Transact,
 )
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
@@ -72,6 +74,7 @@ from milecastle.stores.postgres.migrating import (
 from milecastle.stores.postgres.notify import DueListener, Listener
 from milecastle.stores.postgres.placements import membership_of
 from milecastle.stores.postgres.pool import Pool
+from milecastle.stores.postgres.replica import Opening, PostgresReplica
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import Statements
@@ -111,12 +114,13 @@ Located = tuple[PageKey, T]
 
 @checks_keys
 class PostgresStore(PostgresServer, Capabilities):
-    """Stores logs in a schema of a PostgreSQL database, version 15 or later.
+    """Stores logs in a PostgreSQL schema, version 15 or later.
 
     ``url`` is ``postgresql://user@host/database``, with several hosts if needed, and with these
     options besides PostgreSQL's own: ``schema`` (milecastle), ``prepare`` (on), ``rls`` (off),
-    ``migrate`` (on), ``min_size`` (1), ``max_size`` (10), ``timeout`` in seconds (30) and
-    ``synchronous_commit`` (on; ``off`` accepts a server that may lose commits).
+    ``migrate`` (on), ``min_size`` (1), ``max_size`` (10), ``timeout`` in seconds (30),
+    ``synchronous_commit`` (on; ``off`` accepts a server that may lose commits) and ``replica``: the
+    URL of a standby, from which lists are read.
     """
 
     blocking = True
@@ -125,7 +129,10 @@ class PostgresStore(PostgresServer, Capabilities):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        address = self._address
+        self._connect(self._address)
+        self._replica = self._replica_at(self._address.replica)
+
+    def _connect(self, address: ServerAddress) -> None:
         with connect(address) as connection:
             self._prepare(connection)
         self._sql = Statements(address.schema, placed=self._is_placed)
@@ -144,6 +151,16 @@ class PostgresStore(PostgresServer, Capabilities):
         self._claims = Claims(self._pool, self._sql, self._retry)
         self._feed = PostgresFeed(self._pool)
 
+    def _replica_at(self, address: ServerAddress | None) -> PostgresReplica | None:
+        if address is None:
+            return None
+
+        def open_standby() -> Opening:
+            standby = _Standby(address)
+            return Opening(standby, standby._retry)
+
+        return PostgresReplica(Opening(self, self._retry), open_standby)
+
     def _prepare(self, connection: Connection) -> None:
         prepare(connection, self._address)
         member = membership_of(connection, self._address.schema)
@@ -154,7 +171,6 @@ class PostgresStore(PostgresServer, Capabilities):
             )
 
     def _elsewhere(self, key: ThreadKey) -> StoreError | None:
-        """Error for a shard stored elsewhere; ``None`` here: it has all shards."""
         return None
 
     def commit(self, batch: Batch) -> None:
@@ -179,7 +195,6 @@ class PostgresStore(PostgresServer, Capabilities):
 
     @property
     def listen(self) -> Listen:
-        """Call a function whenever a thread may have become due."""
         return partial(Listener, self._address)
 
     @property
@@ -391,6 +406,10 @@ class PostgresStore(PostgresServer, Capabilities):
     def feed(self) -> PostgresFeed:
         return self._feed
 
+    @property
+    def replica(self) -> PostgresReplica | None:
+        return self._replica
+
     def recent_threads(
         self,
         tenant: str,
@@ -458,7 +477,6 @@ class PostgresStore(PostgresServer, Capabilities):
     def _page(
         self, query: bytes, tenant: str, limit: int | None, parameters: Parameters
     ) -> list[Row]:
-        """A tenant's list after a place; empty for a name that cannot be stored."""
         self._pool.check_open()
         names = (tenant, parameters.get("status"), parameters["thread"])
         if not all(is_plain(name) for name in names if name is not None):
@@ -527,30 +545,49 @@ class PostgresStore(PostgresServer, Capabilities):
             raise conflict(key, expected or 0, found)
         raise Unavailable(f"thread '{key.thread}' could not be deleted in time: try again")
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         found, limit = self._head(key)
         if found != head:
             raise conflict(key, head, found)
         highest = max([cut, *(entry.seq for entry in rewritten)])
         check_cut(key, limit, cut, rewritten)
         kept = [entry for entry in rewritten if entry.seq >= cut]
-        page: Parameters = {"cut": _within(cut), "limit": _BATCH}
-        parameters = {"head": head, "highest": highest, **rows.rewritten_parameters(kept), **page}
+        most = head if archived else _BATCH  # what was archived goes at once
+        page: Parameters = {"cut": _within(cut), "limit": most}
+        parameters = {
+            "head": head,
+            "highest": highest,
+            "archived": archived,
+            **rows.oldest_parameters(oldest),
+            **rows.rewritten_parameters(kept),
+            **page,
+        }
+        given = rows.key_parameters(key, **parameters)
+        statements = [(query, given) for query in (self._sql.lock_thread, self._sql.prune)]
         try:
-            passed = self._pool.run(
-                self._sql.prune, rows.key_parameters(key, **parameters), key.tenant
-            )
+            _, passed = self._pool.run_together(statements, key.tenant)
         except Lost as lost:
             raise Unavailable(
                 f"the connection to PostgreSQL was lost while pruning: {lost}; prune again"
             ) from lost
         if not passed and head:
-            raise self._elsewhere(key) or conflict(key, head, self._head(key)[0])
+            found = self._head(key)[0]
+            refused = conflict(key, head, found) if found != head else pruned_meanwhile(key, head)
+            raise self._elsewhere(key) or refused
         if not passed:
             return 0
         life: int = passed[0][0]
         dropped: int = passed[0][1]
-        return dropped + (self._prune_on(key, life, page) if _BATCH in passed[0][1:] else 0)
+        return dropped + (self._prune_on(key, life, page) if most in passed[0][1:] else 0)
 
     def _prune_on(self, key: ThreadKey, life: int, page: Parameters) -> int:
         dropped = 0
@@ -560,9 +597,25 @@ class PostgresStore(PostgresServer, Capabilities):
             if _BATCH not in last:
                 return dropped
 
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        place = {"head": head, **rows.oldest_parameters(oldest)}
+        given = rows.key_parameters(key, **place, **rows.entry_parameters(entries))
+        statements = [(query, given) for query in (self._sql.lock_thread, self._sql.put_back)]
+        try:
+            _, passed = self._pool.run_together(statements, key.tenant)
+        except Lost as lost:
+            raise Unavailable(
+                f"the connection to PostgreSQL was lost: {lost}; restore the thread again"
+            ) from lost
+        if not passed:
+            found = self._head(key)[0]
+            refused = conflict(key, head, found) if found != head else pruned_meanwhile(key, head)
+            raise self._elsewhere(key) or refused
+
     @property
     def maintenance(self) -> Maintenance:
-        """Checks, repairs and migrations for the command line: this object has them itself."""
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
@@ -625,12 +678,13 @@ class PostgresStore(PostgresServer, Capabilities):
         self._due_listener.ring()
 
     def close(self) -> None:
+        if self._replica is not None:
+            self._replica.close()
         self._due_listener.close()
         self._feed.close()
         self._pool.close()
 
     def _is_there(self, batch: Batch) -> bool:
-        """True if a batch is written, as far as reading can tell; results alone are sent again."""
         key, failure = batch.key, batch.failure
         if batch.entries:
             last = batch.entries[-1]
@@ -667,6 +721,20 @@ class PostgresStore(PostgresServer, Capabilities):
         raise Unreachable(
             f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
         ) from lost
+
+
+class _Standby(PostgresStore):
+    """A store on a standby: ``PostgresReplica`` has only its methods that read."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+        self._replica = None
+        self._connect(address)
+
+    def _prepare(self, connection: Connection) -> None:
+        if version_of(connection, self._address.schema) < LATEST:
+            raise StoreError(f"schema '{self._address.schema}' is not up to date on the replica")
+        check_protection(connection, self._address.schema, wanted=self._address.rls)
 
 
 @checks_keys

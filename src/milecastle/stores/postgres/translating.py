@@ -1,5 +1,3 @@
-"""psycopg's errors, translated by their meaning for the caller."""
-
 from __future__ import annotations
 
 import psycopg
@@ -17,7 +15,7 @@ class Unreachable(Unavailable):
 
 
 class Taken(Exception):
-    """The key existed already, or an item of memory has another version. Nothing was written."""
+    """The key existed already, or a memory item has another version. Nothing was written."""
 
 
 _AGAIN = (
@@ -75,6 +73,5 @@ def _gone(error: psycopg.Error, connection: psycopg.Connection) -> bool:
 
 
 def _said(error: psycopg.Error) -> str:
-    """First line of the server's or driver's message, with its code, never its details."""
     said = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
     return f"{said} [{error.sqlstate}]" if error.sqlstate else said

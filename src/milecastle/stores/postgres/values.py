@@ -4,8 +4,8 @@
   and none has no bytes: that is left to mean "as before".
 - PostgreSQL's text has no NUL, and UTF-8 has no lone surrogates. Each of these becomes an escape
   character and four hex digits; so does the escape character itself. All other text stays as it is.
-- The numbers of sources are on disk: never renumber.
-- A failure is JSON in the fields' order. Reading is strict: text no writer of ours could have
+- Sources' numbers are on disk: never renumber.
+- A failure is JSON in the fields' order. Reading is strict: text none of our writers could have
   stored is ``Corrupted``, and is never quoted.
 """
 

@@ -1,6 +1,6 @@
-"""Batches as the values of the statements writing them.
+"""Batches as values for the statements writing them.
 
-Values are binary, in the order of the parameters the statement's file names. A number no
+Values are binary, in the parameter order the statement's file names. A number no
 column can hold is a ``StoreError``, as it would be if the server refused it.
 """
 
@@ -96,12 +96,10 @@ _FIELDS = Entry.__struct_fields__
 
 
 def is_step(batch: Batch) -> bool:
-    """True if a batch is exactly one entry on top of others."""
     return is_entry(batch) and not batch.consumes
 
 
 def is_entry(batch: Batch) -> bool:
-    """True if a batch is one entry on top of others, and the messages it consumes."""
     return (
         len(batch.entries) == 1
         and batch.head > 0
@@ -110,7 +108,6 @@ def is_entry(batch: Batch) -> bool:
 
 
 def is_results(batch: Batch) -> bool:
-    """True if a batch is only results under the head."""
     return bool(batch.results) and not (
         batch.entries
         or batch.runs
@@ -122,13 +119,11 @@ def is_results(batch: Batch) -> bool:
 
 
 def is_waiting(batch: Batch) -> bool:
-    """True if a batch leaves its thread free, and waiting for messages."""
     row = batch.thread
     return row is not None and bool(row.waiting_topics and row.lane) and not row.worker
 
 
 def append_values(batch: Batch, same: bool) -> Values:
-    """Values for ``append.sql``; ``same`` if the parent is known to have the same origin."""
     entry = batch.entries[0]
     parent_id = entry.parent_id
     return [
@@ -225,7 +220,6 @@ def tag_values(batches: Sequence[Batch]) -> Values:
 
 
 def message_values(batches: Sequence[Batch]) -> Values:
-    """The messages that batches consume: each one's batch and number."""
     each = sorted(
         (place, number) for place, batch in enumerate(batches, 1) for number in _consumed(batch)
     )
@@ -253,12 +247,10 @@ def memory_values(
 
 
 def only_puts(writes: Sequence[MemoryWrite]) -> bool:
-    """True if no item is removed, and none must have a version: ``memory_put.sql`` writes them."""
     return all(write.value is not None and write.if_version is None for write in writes)
 
 
 def needs_lock(writes: Sequence[MemoryWrite]) -> bool:
-    """True if one statement does not write these items in order: puts are, deletions are not."""
     return len(writes) > 1 and any(write.value is None for write in writes)
 
 
@@ -447,7 +439,6 @@ def owner_to(owner: Owner) -> str:
 
 
 def _line(number: int, batch: Batch) -> dict[str, Any]:
-    """The index row; without one from the writer, derived from the last run."""
     info = batch.thread or ThreadInfo.of(batch.runs[-1])
     return {
         "batch": number,

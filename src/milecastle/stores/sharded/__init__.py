@@ -1,4 +1,4 @@
-"""Many PostgreSQL databases behind one face: a map gives each shard to one of them."""
+"""Many PostgreSQL databases behind one face: a map gives each shard to one."""
 
 from milecastle.stores.sharded.joining import MapServers, initialise
 from milecastle.stores.sharded.map import ShardMap, read_map

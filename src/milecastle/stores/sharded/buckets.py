@@ -1,4 +1,4 @@
-"""Buckets of a store over several databases: all are in the first, as limits are."""
+"""Buckets over several databases: all are in the first, as limits are."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ class _Call(Protocol):
 
 @checks_keys
 class ShardedBuckets:
-    """``call`` calls a function with the first database."""
-
     def __init__(self, call: _Call) -> None:
         self._call = call
 

@@ -3,10 +3,11 @@
 Rules:
 
 - A claim scans every database, divides the result as ``milecastle.ports.fairness`` says, and takes
-  from each its part: of a tenant's lane those that were due first, wherever they are.
+  from each its part: in a tenant's lane those that were due first, wherever they are.
 - Limits are in every database, so each says whether there are any. They are counted in the
   first one: a claim under limits keeps others from it while it counts and takes everywhere. If its
   process is suspended for longer than the server waits, it takes nothing.
+- A worker may serve some of the databases: it scans and takes there only. Limits count all.
 - A database that does not answer is left out. Its running threads are counted as last seen.
   If the first one does not answer, lanes no limit covers are claimed, and others are not.
 """
@@ -25,7 +26,7 @@ from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.fairness import START, Group, LanePosition, Rotation, Scan, divide, sizes
 from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, graph_of
-from milecastle.stores.postgres.claiming import HELD, Look, MetersOf, open_lanes
+from milecastle.stores.postgres.claiming import HELD, Look, MetersOf, Shut, open_lanes
 from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.values import escape
 from milecastle.stores.sharded.databases import Database, Databases
@@ -41,8 +42,9 @@ _Name = tuple[str, str, str, int]
 
 
 class ShardedClaims:
-    def __init__(self, databases: Databases) -> None:
+    def __init__(self, databases: Databases, served: tuple[Database, ...] | None = None) -> None:
         self._databases = databases
+        self._served = served
         self._rotation = Rotation()
         self._running: dict[Database, tuple[int, Mapping[ClaimPlace, int]]] = {}
 
@@ -51,10 +53,15 @@ class ShardedClaims:
         asked = dict(self._rotation.lanes(escape(lane) for lane in lanes))
         if not asked or most <= 0:
             return []
-        looks = self._databases.ask(lambda store: store.look(asked, most, self._rotation))
+        looks = self._look(asked, most)
         if any(look.is_limited for look in looks.values()):
             return self._limited(name, asked, most)
         return self._unlimited(name, asked, most, looks)
+
+    def _look(self, asked: Mapping[str, LanePosition], most: int, shut: Shut = ()) -> _Looks:
+        return self._databases.ask(
+            lambda store: store.look(asked, most, self._rotation, shut), of=self._served
+        )
 
     def _unlimited(
         self, worker: str, asked: Mapping[str, LanePosition], limit: int, looks: _Looks
@@ -69,7 +76,7 @@ class ShardedClaims:
     def _limited(
         self, worker: str, asked: Mapping[str, LanePosition], limit: int
     ) -> list[ThreadInfo]:
-        """Claim while nobody else claims under limits, which are those of the first database.
+        """Claim while nobody else claims under limits, which are the first database's.
 
         Threads to be taken are charged to rates beforehand. It is taken only if that is sure to be
         before the server might have let others claim.
@@ -81,7 +88,7 @@ class ShardedClaims:
             rooms = Rooms(meters, self._count()) if meters else Rooms()
             until = {database: now + _HELD for database, (now, _) in self._running.items()}
             left, shut = open_lanes(asked, rooms)
-            looks = self._databases.ask(lambda store: store.look(left, limit, self._rotation, shut))
+            looks = self._look(left, limit, shut)
             found = _Found(asked, looks, self._rotation)
             rooms.learn(values(found.groups()))
             taken = divide(limit, found.groups(), rooms)
@@ -98,8 +105,7 @@ class ShardedClaims:
             if not free and not lines:
                 raise
             if free:
-                looks = self._databases.ask(lambda store: store.look(free, limit, self._rotation))
-                return self._unlimited(worker, free, limit, looks)
+                return self._unlimited(worker, free, limit, self._look(free, limit))
         return lines
 
     def _uncovered(self, asked: Mapping[str, LanePosition]) -> dict[str, LanePosition]:
@@ -175,8 +181,6 @@ class ShardedClaims:
 
 
 class _Found:
-    """Due work in all databases: by group, and by lane in tenant order."""
-
     def __init__(
         self, asked: Mapping[str, LanePosition], looks: _Looks, rotation: Rotation
     ) -> None:

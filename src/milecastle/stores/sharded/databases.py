@@ -3,31 +3,34 @@
 Rules:
 
 - An unreachable database is tried again by the next call, a second later.
-  Every other reason not to open it, such as another map, is an error of the whole store.
-- The databases say which of them has a shard. This process's knowledge may be old: then it is
-  refused, and asks all of them. If the database is down, it asks the others.
+  Every other reason not to open it, such as another map, is an error for the whole store.
+- The databases say which one has a shard. This process's knowledge may be old: then it is
+  refused, and asks them all. If the database is down, it asks the others.
 - If two say they have a shard, the one with the lower version was restored from an old backup.
   It is refused, and with it the whole store: its other losses are unknown.
-- Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
+- Calls that concern all databases but can do without some (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
+- A database that this process does not serve is closed after a while without calls, and opened
+  again by the next one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from operator import methodcaller
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Generic, TypeVar
 
-from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
+from milecastle.errors import InvalidRequest, MilecastleError, ShardMoved, StoreError, Unavailable
 from milecastle.model.keys import SHARDS
 from milecastle.stores.postgres.placements import Placement
 from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
+from milecastle.support.printable import printable, quoted
 
 _log = logging.getLogger("milecastle")
 
@@ -43,14 +46,15 @@ _PATIENCE_AT_FIRST = 15.0
 _AGAIN = 1.0
 """For how many seconds a database that could not be reached is not asked again."""
 
+_RESTS_AFTER = 30.0
+"""After how many seconds without a call a database that is not served is closed."""
+
 T = TypeVar("T")
 Unwanted = Callable[[ShardMember, T], object]
 """Gets an answer that came too late."""
 
 
 class Database:
-    """One database in a map. ``check`` compares its own record with the map."""
-
     def __init__(self, name: str, url: str, check: Callable[[ShardMember], None]) -> None:
         self.name = name
         self.url = url
@@ -61,6 +65,8 @@ class Database:
         self._closed = False
         self._unreachable: tuple[float, Unavailable] | None = None
         self._is_down = False
+        self._held: set[object] = set()
+        self._used = monotonic()
 
     @property
     def opened(self) -> ShardMember | None:
@@ -84,7 +90,33 @@ class Database:
             self._store = store
             return store
 
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Keep the connections: what is read or heard lasts for longer than a call."""
+        mark = object()
+        self._held.add(mark)
+        try:
+            yield
+        finally:
+            self._used = monotonic()
+            self._held.discard(mark)
+
+    def rest(self, forget: Callable[[Database], object]) -> None:
+        """Close the connections if nothing has used them for a while; the next call opens it."""
+        if self.opened is None or monotonic() - self._used < _RESTS_AFTER:
+            return
+        with self._lock:
+            store, self._store = self._store, None
+            # A call marks itself before it looks: it is seen here, or finds nothing and opens.
+            if store is not None and (self._held or self._closed):
+                self._store = store
+            elif store is not None:
+                forget(self)
+                store.close()
+
     def call(self, work: Callable[[ShardMember], T]) -> T:
+        mark = object()
+        self._held.add(mark)
         try:
             if self._unreachable is not None:
                 self._check_reachable()
@@ -95,6 +127,9 @@ class Database:
             if isinstance(error, Unreachable):
                 self._unreachable = monotonic(), error
             raise self.named(error) from error
+        finally:
+            self._used = monotonic()
+            self._held.discard(mark)
 
     def _check_reachable(self) -> None:
         if self._closed:
@@ -179,7 +214,7 @@ class Databases:
         )
         self._named = {database.name: database for database in self.all}
         self._owners = [self._named[name] for name in shards.owners]
-        self._marks: list[tuple[int, int]] | None = None
+        self._marks: dict[Sequence[Database], list[tuple[int, int]]] = {}
         self._checked: dict[Database, ShardMember] = {}
 
     def __iter__(self) -> Iterator[Database]:
@@ -206,11 +241,25 @@ class Databases:
         return work(self._owners[shard])
 
     def is_elsewhere(self, shard: int) -> bool:
-        """True if a shard has left its unreachable database without our knowing."""
         owner = self._owners[shard]
         with suppress(StoreError):
             self._locate(shard, [other for other in self.all if other is not owner])
         return self._owners[shard] is not owner
+
+    def chosen(self, names: Sequence[str]) -> tuple[Database, ...]:
+        unknown = [name for name in names if name not in self._named]
+        if unknown:
+            raise InvalidRequest(
+                f"{printable(self.map.file)} has no database {quoted(*unknown)}, only "
+                f"{quoted(*self._named)}"
+            )
+        return tuple(database for database in self.all if database.name in names)
+
+    def rest(self, served: Sequence[Database]) -> None:
+        """Close the other databases. What they said is compared when they are opened again."""
+        for database in self.all:
+            if database not in served:
+                database.rest(lambda one: self._checked.pop(one, None))
 
     def _locate(self, shard: int, among: Sequence[Database] | None = None) -> None:
         """Ask databases for a shard; complete a move made and not noted."""
@@ -237,22 +286,26 @@ class Databases:
                 self._owners[placement.shard] = target
                 return
 
-    def each(self, work: Callable[[ShardMember], T]) -> list[T]:
-        """Each database's answer, in order; the error of the first that does not answer.
+    def each(
+        self, work: Callable[[ShardMember], T], of: tuple[Database, ...] | None = None
+    ) -> list[T]:
+        """Each database's answer, in order; the first failing database's error.
 
-        No shard came or left meanwhile, so each thread is in one answer.
+        No shard came or left meanwhile, so each thread is in one answer. ``of``: these databases
+        only; a shard that is on its way between two of them is in neither.
         """
+        asked = self.all if of is None else of
         if len(self.all) == 1:
             return [self.all[0].call(work)]
-        before = self._marks
+        before = self._marks.get(asked)
         for pause in (*_PAUSES, 0.0):
-            answers = [database.call(work) for database in self.all]
-            marks = [database.call(ShardMember.mark) for database in self.all]
-            if sum(count for _, count in marks) != SHARDS:
+            answers = [database.call(work) for database in asked]
+            marks = [database.call(ShardMember.mark) for database in asked]
+            if len(asked) == len(self.all) and sum(count for _, count in marks) != SHARDS:
                 self.settle_all()
             elif before == marks:
                 return answers
-            before = self._marks = marks
+            before = self._marks[asked] = marks
             sleep(pause)
         raise Unavailable("shards of the map are being moved all the time: try again")
 

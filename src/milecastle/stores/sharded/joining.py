@@ -8,8 +8,8 @@ adds databases with no shards yet, and no others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from uuid import uuid4
 
 import msgspec.structs
@@ -38,17 +38,17 @@ from milecastle.stores.sharded.map import ShardMap
 _VERDICTS: Sequence[CheckVerdict] = ("ok", "warning", "failed")
 
 
-def entered(stack: ExitStack, name: str, url: str) -> Connection:
-    """A connection until the stack ends; ``Unavailable`` names the database."""
-    try:
-        return stack.enter_context(connect(parse(url)))
-    except Unavailable as error:
-        raise Unavailable(f"database '{name}' of the map: {error.message}") from error
+@contextmanager
+def connected(name: str, url: str) -> Generator[Connection]:
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(connect(parse(url)))
+        except Unavailable as error:
+            raise Unavailable(f"database '{name}' of the map: {error.message}") from error
+        yield connection
 
 
 class MapServers:
-    """Servers for a map's databases: a store that need not be open."""
-
     def __init__(self, shards: ShardMap) -> None:
         self.map = shards
         self._servers = {name: PostgresServer(url) for name, url in sorted(shards.urls.items())}
@@ -78,7 +78,7 @@ def _together(each: Sequence[tuple[str, Check]]) -> Check:
 
 
 def initialise(shards: ShardMap) -> Sequence[str]:
-    """Write a map's placements into its databases; return the names of those written."""
+    """Write a map's placements into its databases; return the written ones' names."""
     found = {name: _prepared(shards, name) for name in shards.urls}
     known = {name: member for name, member in found.items() if member is not None}
     ids = {member.id for member in known.values()} or {str(uuid4())}
@@ -107,8 +107,7 @@ def initialise(shards: ShardMap) -> Sequence[str]:
 
 def _prepared(shards: ShardMap, name: str) -> Membership | None:
     address = parse(shards.urls[name])
-    with ExitStack() as stack:
-        connection = entered(stack, name, shards.urls[name])
+    with connected(name, shards.urls[name]) as connection:
         check_server(connection, address)
         update(connection, address.schema)
         member = membership_of(connection, address.schema)
@@ -127,23 +126,18 @@ def _prepared(shards: ShardMap, name: str) -> Membership | None:
 
 def _join(shards: ShardMap, name: str, member: Membership) -> None:
     address = parse(shards.urls[name])
-    with ExitStack() as stack:
-        connection = entered(stack, name, shards.urls[name])
+    with connected(name, shards.urls[name]) as connection:
         join(connection, address.schema, member, sorted(shards.shards_of(name)))
 
 
 def _copy_limits(shards: ShardMap, known: str, name: str) -> None:
-    """Copy limits to every database; the first one counts them, and may be new."""
     here, there = parse(shards.urls[known]), parse(shards.urls[name])
-    with ExitStack() as stack:
-        old = entered(stack, known, shards.urls[known])
-        new = entered(stack, name, shards.urls[name])
+    with connected(known, shards.urls[known]) as old, connected(name, shards.urls[name]) as new:
         for row in old.execute(compose(file_text("all_limits"), schema=here.schema)).fetchall():
             new.execute(compose(file_text("add_limit"), schema=there.schema), row)
 
 
 def _complete(shards: ShardMap, name: str) -> None:
     address = parse(shards.urls[name])
-    with ExitStack() as stack:
-        connection = entered(stack, name, shards.urls[name])
+    with connected(name, shards.urls[name]) as connection:
         complete(connection, address.schema)

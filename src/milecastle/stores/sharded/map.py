@@ -40,8 +40,6 @@ _HIGHEST = 2**31 - 1
 
 
 class ShardMap(msgspec.Struct, frozen=True):
-    """A map file. ``urls`` by database name, ``owners`` by shard."""
-
     file: str
     version: int
     urls: Mapping[str, str]

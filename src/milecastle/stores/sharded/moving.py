@@ -12,13 +12,13 @@ There is one commit point, at the source. Rules:
   sets 'moved'. Until it commits, nothing has happened; if the mover dies, the server ends the
   transaction and the source serves on.
 - Whoever has seen 'moved' with a number may turn 'arriving' with that number into 'here'.
-- Deleting at the source comes last, in transactions finding 'moved' with the number of the move.
+- Deleting at the source comes last, in transactions finding 'moved' with the move's number.
 - While writers wait, no statement may take longer than ``_PATIENCE``, nor all of them together, nor
   may the mover be silent for longer: then the switch is undone, and tried again.
 - A move's commits are on disk before the next step, whatever the server is set to.
 
 Copied again: threads whose newest entry, index row or results the source has written since a moment
-before they were read, by the transaction ids of rows. Whatever else changes a thread writes its
+before they were read, by the rows' transaction ids. Whatever else changes a thread writes its
 line as well; if that was not written, only new entries are copied. At the switch nobody
 writes, so nothing is missed.
 """
@@ -41,7 +41,7 @@ from milecastle.stores.postgres.migrating import LATEST, Connection, check_serve
 from milecastle.stores.postgres.placements import Placement, membership_of, placements_of
 from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import compose, file_text
-from milecastle.stores.sharded.joining import entered
+from milecastle.stores.sharded.joining import connected
 from milecastle.stores.sharded.map import ShardMap
 
 _TABLES = {
@@ -77,11 +77,11 @@ _Page = Mapping[str, list[Any]]
 
 
 class Superseded(StoreError):
-    """Another move of this shard has begun, and this one has ended."""
+    pass
 
 
 class _Slow(Exception):
-    """Writers have waited long enough."""
+    pass
 
 
 class _Side:
@@ -117,7 +117,7 @@ class _Side:
 
 
 def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda name: None) -> bool:
-    """Move a shard to the database of this name; ``False`` if it is there already.
+    """Move a shard to the database with this name; ``False`` if it is there already.
 
     Run again after an interruption, it completes the move, or begins again. A shard that is
     there already stays: a move to elsewhere is ended, and its copy deleted.
@@ -131,7 +131,10 @@ def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda na
 
 
 def _sides(stack: ExitStack, shards: ShardMap) -> Mapping[str, _Side]:
-    sides = {name: _Side(name, url, entered(stack, name, url)) for name, url in shards.urls.items()}
+    sides = {
+        name: _Side(name, url, stack.enter_context(connected(name, url)))
+        for name, url in shards.urls.items()
+    }
     if len({side.check() for side in sides.values()}) > 1:
         raise StoreError(f"the databases of {shards.file} belong to different maps: check the URLs")
     return sides
@@ -204,7 +207,6 @@ class _Move:
             self._step("noted")
 
     def _noted(self, source: _Side) -> Sequence[tuple[Any, ...]]:
-        """Note the move at the source, ending every earlier one; return its version."""
         to = self._target.name
         return source.run("move_begin", shard=self._shard, move=self._number, to=to)
 
@@ -216,7 +218,6 @@ class _Move:
 
     @contextmanager
     def _holding(self, side: _Side, state: str) -> Generator[None]:
-        """A transaction in which nobody else moves the shard; short, if writers wait."""
         with side.connection.transaction():
             side.connection.execute(_DURABLE if self._until is None else _BRIEF)
             self._check_time()
@@ -257,7 +258,7 @@ class _Move:
     def _copy_threads(self, source: _Side, threads: Sequence[tuple[Any, ...]]) -> None:
         """Replace these threads at the destination by the source's.
 
-        Unless writers wait, a page is read as of one moment.
+        Unless writers wait, a page is read at one moment.
         """
         for page in _paged(threads):
             self._step("copy")

@@ -16,7 +16,6 @@ def open_url(url: str) -> ShardedStore:
 
 
 def unopened(url: str) -> MapServers:
-    """The map's servers at a URL, without opening the store."""
     return MapServers(read_map(_path(url)))
 
 
@@ -34,11 +33,9 @@ class Shards:
         self._map = shards
 
     def initialise(self) -> Sequence[str]:
-        """Initialise the databases; the names of those that were not yet."""
         return initialise(self._map)
 
     def move(self, numbers: Iterable[int], to: str) -> Iterator[tuple[int, bool]]:
-        """Move shards to a database; each, and whether it was elsewhere."""
         return ((number, move_shard(self._map, number, to)) for number in numbers)
 
     def plan(self, seconds: float) -> Sequence[PlannedMove]:

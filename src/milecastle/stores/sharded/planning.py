@@ -8,7 +8,6 @@ least most equal, and so on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from time import monotonic, sleep
 
 import msgspec
@@ -17,7 +16,7 @@ from milecastle.errors import StoreError
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.migrating import LATEST, version_of
 from milecastle.stores.postgres.statements import compose, file_text
-from milecastle.stores.sharded.joining import entered
+from milecastle.stores.sharded.joining import connected
 from milecastle.stores.sharded.map import ShardMap
 
 _WORTH = 0.9
@@ -28,8 +27,6 @@ _Counts = Mapping[str, Mapping[int, int]]
 
 
 class PlannedMove(msgspec.Struct, frozen=True):
-    """A move that balances databases. ``rate``: entries written per second."""
-
     shard: int
     source: str
     to: str
@@ -44,7 +41,7 @@ def plan_moves(
     most: int = 20,
     wait: Callable[[float], object] = sleep,
 ) -> list[PlannedMove]:
-    """Moves making the databases of a map about equally large and busy.
+    """Moves making a map's databases about equally large and busy.
 
     Rates are measured over so many ``seconds``; if these are 0, sizes decide alone.
     """
@@ -60,8 +57,7 @@ def _counted(shards: ShardMap) -> _Counts:
     counts: dict[str, dict[int, int]] = {}
     for name, url in shards.urls.items():
         schema = parse(url).schema
-        with ExitStack() as stack:
-            connection = entered(stack, name, url)
+        with connected(name, url) as connection:
             if version_of(connection, schema) < LATEST:
                 raise StoreError(f"database '{name}' belongs to no map: run milecastle shards init")
             found = connection.execute(compose(file_text("shard_sizes"), schema=schema)).fetchall()

@@ -1,14 +1,14 @@
-"""A store of many PostgreSQL databases: each thread is in the database with its shard.
+"""A store over many PostgreSQL databases: each thread is in the database with its shard.
 
 Rules:
 
-- A call for a thread goes to one database. A list of a tenant asks all of them, each for one page
-  at most, and merges these in the order of the list.
+- A call for a thread goes to one database. A tenant's list asks them all, each for one page
+  at most, and merges these in the list's order.
 - A database that is down makes its own shards unavailable and no others. A list fails, and names
   it; claims and heartbeats go on with the others.
-- Databases have no common counter. Lists by recency are in the order of the times at which lines
-  and runs were committed, each by its database's clock: those of one database are in the
-  order of their commits, as long as its clock does not go back.
+- Databases have no common counter. Lists by recency are ordered by the times at which lines
+  and runs were committed, each by its database's clock: one database's are in
+  commit order, as long as its clock does not go back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from copy import copy
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter, methodcaller
@@ -29,7 +31,7 @@ from milecastle.errors import Conflict, InvalidRequest, ShardMoved, StoreError, 
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import LaneDepth, WorkerInfo, require_worker
+from milecastle.ports.claims import require_worker
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
 from milecastle.ports.mailbox import Debounce, Marks, NewRun, Sent, StoredMessage
@@ -46,6 +48,7 @@ from milecastle.ports.store import (
     ReadMany,
     Transact,
 )
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.notify import Listener
 from milecastle.stores.postgres.shard_member import ShardMember
@@ -86,6 +89,7 @@ class ShardedStore(MapServers, Capabilities):
         self._claims = ShardedClaims(self._databases)
         self._parts = {database: _Part(self, database) for database in self._databases}
         self._closed = False
+        self._served: tuple[Database, ...] | None = None
         self._feed = _ShardedFeed(self._databases)
         try:
             self._databases.open()
@@ -225,9 +229,28 @@ class ShardedStore(MapServers, Capabilities):
         self._call(key, lambda store: store.sweep(key))
         return found
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         return self._call(
-            key, lambda store: store.prune(key, head=head, cut=cut, rewritten=rewritten)
+            key,
+            lambda store: store.prune(
+                key, head=head, cut=cut, rewritten=rewritten, oldest=oldest, archived=archived
+            ),
+        )
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        self._call(
+            key, lambda store: store.put_back(key, head=head, oldest=oldest, entries=entries)
         )
 
     # ---- reading one thread
@@ -295,10 +318,11 @@ class ShardedStore(MapServers, Capabilities):
             read: Callable[[ShardMember], Iterator[Entry]]
             read = methodcaller("history", key, limit=limit, before=before)
             try:
-                for entry in _naming(database, database.call(read)):
-                    yield entry
-                    before = entry.seq
-                    limit = None if limit is None else limit - 1
+                with database.held():
+                    for entry in _naming(database, database.call(read)):
+                        yield entry
+                        before = entry.seq
+                        limit = None if limit is None else limit - 1
             except ShardMoved:
                 self.head(key)  # which finds it
             else:
@@ -357,7 +381,7 @@ class ShardedStore(MapServers, Capabilities):
         self, list_page: Callable[[ShardMember], Sequence[ThreadInfo]], limit: int | None
     ) -> list[ThreadInfo]:
         pages = self._databases.each(list_page)
-        return list(islice(merge(*pages, key=_name), _count(limit)))
+        return list(islice(merge(*pages, key=lambda line: line.key.thread), _count(limit)))
 
     def recent_threads(
         self,
@@ -396,17 +420,37 @@ class ShardedStore(MapServers, Capabilities):
 
     # ---- claims
 
+    @property
+    def cells(self) -> ShardedCells:
+        return ShardedCells(self._databases, self._serves, self._serving)
+
+    @property
+    def _serves(self) -> tuple[Database, ...]:
+        return self._databases.all if self._served is None else self._served
+
+    def _serving(self, names: Sequence[str]) -> ShardedStore:
+        view = copy(self)
+        view._served = self._databases.chosen(names)
+        view._claims = ShardedClaims(self._databases, view._served)
+        return view
+
+    def _ask(self, work: Callable[[ShardMember], T]) -> dict[Database, T]:
+        return self._databases.ask(work, of=self._served)
+
     def beat(self, worker: WorkerInfo) -> None:
-        self._databases.ask(lambda store: store.beat(worker))
+        self._ask(lambda store: store.beat(worker))
+        self._databases.rest(self._serves)
 
     def retire(self, worker: str) -> int:
-        return sum(self._databases.ask(lambda store: store.retire(worker)).values())
+        return sum(self._ask(lambda store: store.retire(worker)).values())
 
     def workers(self) -> Sequence[WorkerInfo]:
         found: dict[str, WorkerInfo] = {}
-        for worker in chain.from_iterable(self._databases.ask(ShardMember.workers).values()):
-            known = found.get(worker.id)
-            found[worker.id] = worker if known is None else _together(known, worker)
+        for database, workers in self._ask(ShardMember.workers).items():
+            for worker in workers:
+                own = msgspec.structs.replace(worker, databases=(database.name,))
+                known = found.get(worker.id)
+                found[worker.id] = own if known is None else _together(known, own)
         return [found[id] for id in sorted(found)]
 
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
@@ -426,28 +470,29 @@ class ShardedStore(MapServers, Capabilities):
         return self._databases.routed(key.shard, give)
 
     def reclaim(self, timeout: float | None = None) -> int:
-        return sum(self._databases.ask(lambda store: store.reclaim(timeout)).values())
+        return sum(self._ask(lambda store: store.reclaim(timeout)).values())
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:
-        return list(merge(*self._databases.each(lambda store: store.claimed(worker))))
+        own = self._databases.each(lambda store: store.claimed(worker), self._served)
+        return list(merge(*own))
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
-        found = self._databases.ask(lambda store: store.due_in(lanes)).values()
+        found = self._ask(lambda store: store.due_in(lanes)).values()
         return min((due for due in found if due is not None), default=None)
 
     def now(self) -> int:
-        return min(self._databases.ask(ShardMember.now).values())
+        return min(self._ask(ShardMember.now).values())
 
     def depths(self) -> Sequence[LaneDepth]:
         found: dict[tuple[str, str], LaneDepth] = {}
-        for depth in chain.from_iterable(self._databases.each(ShardMember.depths)):
+        for depth in chain.from_iterable(self._databases.each(ShardMember.depths, self._served)):
             place = depth.lane, depth.tenant
             known = found.get(place)
             found[place] = depth if known is None else _sum(known, depth)
         return [found[place] for place in sorted(found)]
 
     def overdue(self, age: float) -> Sequence[str]:
-        found = self._databases.ask(lambda store: store.overdue(age)).values()
+        found = self._ask(lambda store: store.overdue(age)).values()
         return sorted(set(chain.from_iterable(found)))
 
     def limits(self) -> Sequence[Limit]:
@@ -462,14 +507,12 @@ class ShardedStore(MapServers, Capabilities):
 
     @property
     def listen(self) -> Listen:
-        """Call a function whenever a thread may have become due."""
-        return lambda heard: _Listeners([Listener(parse(e.url), heard) for e in self._databases])
+        return lambda heard: _Listeners([Listener(parse(e.url), heard) for e in self._serves])
 
     # ---- maintenance
 
     @property
     def maintenance(self) -> Maintenance:
-        """Checks, repairs and migrations for the command line: this object has them itself."""
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
@@ -477,7 +520,8 @@ class ShardedStore(MapServers, Capabilities):
             yield from (Inspected(thread=name) for name in threads)
             return
         for database in self._databases:
-            yield from _naming(database, database.call(lambda store: store.verify(tenant)))
+            with database.held():
+                yield from _naming(database, database.call(lambda store: store.verify(tenant)))
 
     def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
         return iter(())
@@ -485,6 +529,28 @@ class ShardedStore(MapServers, Capabilities):
     def close(self) -> None:
         self._closed = True
         self._databases.close()
+
+
+class ShardedCells:
+    def __init__(
+        self,
+        databases: Databases,
+        served: Sequence[Database],
+        serving: Callable[[Sequence[str]], ShardedStore],
+    ) -> None:
+        self._databases = databases
+        self._served = served
+        self._serving = serving
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [database.name for database in self._served]
+
+    def of(self, key: ThreadKey) -> str:
+        return self._databases.of(key.shard).name
+
+    def serving(self, names: Sequence[str]) -> ShardedStore:
+        return self._serving(names)
 
 
 class _Part(ForwardingStore):
@@ -576,28 +642,32 @@ class _ShardedFeed:
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None], /) -> Callable[[], None]:
         own = self._databases.of(key.shard)
-        return self._everywhere(key, heard, own, own.call(lambda s: s.feed.subscribe(key, heard)))
+        with own.held():
+            end = own.call(lambda store: store.feed.subscribe(key, heard))
+            return self._everywhere(key, heard, own, end)
 
     def subscribe_soon(
         self, key: ThreadKey, heard: Callable[[bytes], None], /
     ) -> Callable[[], None]:
         own = self._databases.of(key.shard)
-        end = own.call(lambda store: store.feed.subscribe_soon(key, heard))
-        return self._everywhere(key, heard, own, end)
+        with own.held():
+            end = own.call(lambda store: store.feed.subscribe_soon(key, heard))
+            return self._everywhere(key, heard, own, end)
 
     def _everywhere(
         self, key: ThreadKey, heard: Callable[[bytes], None], own: Database, end: Callable[[], None]
     ) -> Callable[[], None]:
         """Listen to the other databases too: the thread's shard may be moved there."""
-        others = [each.opened for each in self._databases if each is not own]
-        later = (one.feed.subscribe_soon(key, _after_first(heard)) for one in others if one)
-        ends = [end, *later]
-
-        def end_all() -> None:
-            for each in ends:
-                each()
-
-        return end_all
+        ends = ExitStack()
+        ends.enter_context(own.held())
+        ends.callback(end)
+        for each in self._databases:
+            if each is not own:
+                ends.enter_context(each.held())
+                store = each.opened
+                if store is not None:
+                    ends.callback(store.feed.subscribe_soon(key, _after_first(heard)))
+        return ends.close
 
 
 def _after_first(heard: Callable[[bytes], None]) -> Callable[[bytes], None]:
@@ -647,8 +717,12 @@ def _possible(tenant: str, threads: Iterable[str]) -> Iterator[ThreadKey]:
 
 
 def _together(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
+    """One worker of two databases: it serves those in which it is not gone, if there are any."""
     newer = min(one, other, key=lambda worker: worker.silent)
-    return msgspec.structs.replace(newer, running=one.running + other.running)
+    alive = [worker for worker in (one, other) if not worker.is_gone] or [one, other]
+    databases = tuple(chain.from_iterable(worker.databases for worker in alive))
+    running = one.running + other.running
+    return msgspec.structs.replace(newer, running=running, databases=databases)
 
 
 def _sum(one: LaneDepth, other: LaneDepth) -> LaneDepth:
@@ -660,10 +734,6 @@ def _sum(one: LaneDepth, other: LaneDepth) -> LaneDepth:
         running=one.running + other.running,
         oldest=max(one.oldest, other.oldest),
     )
-
-
-def _name(line: ThreadInfo) -> str:
-    return line.key.thread
 
 
 def _count(limit: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Buckets of an SQLite store: each call is one transaction, which holds the lock of writers."""
+"""Buckets in SQLite: each call is one transaction, which holds the writers' lock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ _SECOND = 1_000_000
 
 @checks_keys
 class SqliteBuckets:
-    """``now`` is the store's clock."""
-
     def __init__(self, connections: Connections, path: str, now: Callable[[], int]) -> None:
         self._connections = connections
         self._path = path

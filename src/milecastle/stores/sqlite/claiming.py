@@ -2,7 +2,7 @@
 
 Rules:
 
-- A claim changes the line of a thread in the index, and writes its checksum again.
+- A claim changes a thread's line in the index, and writes its checksum again.
 - Nothing is written unless something was found to write: the caller reads first, because a read
   does not wait for the lock writers share.
 """
@@ -21,10 +21,6 @@ import msgspec.structs
 from milecastle.model.keys import ThreadKey
 from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import (
-    LaneDepth,
-    WorkerInfo,
-)
 from milecastle.ports.fairness import (
     START,
     VISITS,
@@ -38,6 +34,7 @@ from milecastle.ports.fairness import (
     sizes,
 )
 from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, charged, place_of
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.sqlite.rows import (
     Damaged,
     Row,
@@ -118,7 +115,7 @@ def _scan(
     rooms: Rooms,
     visits: int,
 ) -> Scan:
-    """The groups behind a turn in which something is due; of a tenant with keys only the first."""
+    """The groups behind a turn with something due; for a tenant with keys only the first."""
     found: list[Group] = []
     place, shut = (*after, _LAST), rooms.shut(lane)
     row = None if START in shut else transaction.one("next_group", (write_text(lane), *place))
@@ -201,7 +198,7 @@ def limits(transaction: Transaction) -> list[Meter]:
 
 
 def _rooms(transaction: Transaction, now: int) -> Rooms | None:
-    """The room that limits leave, with the meter of a limit key's value when it is needed."""
+    """The room limits leave, with a limit key value's meter when it is needed."""
     meters = [meter.at(now) for meter in limits(transaction)]
     by_key = {meter.scope: meter.limit for meter in meters if meter.limit.key and meter.limit.rate}
     if by_key:
@@ -242,7 +239,6 @@ def claimed(transaction: Transaction, worker: str) -> list[ThreadRow]:
 
 
 def give_back(transaction: Transaction, worker: str, key: ThreadKey, due_at: int) -> bool:
-    """Make a thread due at a time; ``False`` if the worker does not have it."""
     thread = transaction.thread(key)
     if thread is None or thread.info is None or not worker or thread.info.worker != worker:
         return False
@@ -251,7 +247,6 @@ def give_back(transaction: Transaction, worker: str, key: ThreadKey, due_at: int
 
 
 def take_from(transaction: Transaction, worker: str, due_at: int) -> int:
-    """Make all of a worker's threads due at a time; return their number."""
     found = claimed(transaction, worker)
     for thread in found:
         _put(transaction, thread, worker="", due_at=due_at)
@@ -259,7 +254,7 @@ def take_from(transaction: Transaction, worker: str, due_at: int) -> int:
 
 
 def gone(transaction: Transaction, least: tuple[int, int | None]) -> list[str]:
-    """The workers with a thread and were silent for too long, by now and a limit, or theirs.
+    """Workers with a thread that were silent for too long: by now and a limit, or their own.
 
     Each worker is looked up once, however many threads it has.
     """

@@ -7,8 +7,8 @@ Rules:
 - After a failed write or fsync the writer is poisoned: every later write fails until the store
   is reopened.
 - No connection crosses a fork. A fork waits until no call is in progress, because SQLite has its
-  own locks, which would stay taken forever in a child. The child leaves the connections of its
-  parent untouched, also unclosed, and opens its own.
+  own locks, which would stay taken forever in a child. The child leaves its parent's
+  connections untouched, also unclosed, and opens its own.
 """
 
 from __future__ import annotations
@@ -48,21 +48,20 @@ def _code(error: BaseException) -> int | None:
 
 
 def is_busy(error: BaseException) -> bool:
-    """True if another process held a lock for too long."""
     return _code(error) in _BUSY
 
 
 def poisons(error: BaseException) -> bool:
     """True if the connection must no longer be used for writing.
 
-    After a failed write or fsync the state of the disk is unknown; trying again may succeed
+    After a failed write or fsync the disk's state is unknown; trying again may succeed
     without anything having been saved.
     """
     return _code(error) == sqlite3.SQLITE_IOERR
 
 
 def translate(error: Exception, path: str, timeout: float) -> StoreError:
-    """The error to raise instead of one of ``DRIVER_ERRORS``.
+    """The error to raise instead of a driver's.
 
     A constraint that fails here is damage: callers expecting a conflict check for it before.
     """
@@ -102,7 +101,6 @@ class Ahead:
         self.until = _OFTEN
 
     def make_room(self, cursor: sqlite3.Cursor) -> None:
-        """Extend the log if it grew since the last check."""
         self.until = _OFTEN
         length = self._file.stat().st_size
         if self._length < length < _MOST:
@@ -162,7 +160,6 @@ class Connections:
         self._readers: list[sqlite3.Connection] = []
 
     def before_fork(self) -> None:
-        """Wait until no call is in progress, and let none begin."""
         self._is_paused = self._writing.acquire(timeout=PATIENCE)
         self._lending.acquire()
         self._lending.wait_for(lambda: self._lent == 0, PATIENCE)
@@ -237,7 +234,6 @@ class Connections:
             self._give_back(connection, is_sound)
 
     def _open_writer(self) -> sqlite3.Cursor:
-        """The writer's cursor, if it may write; call with its lock held."""
         if self._closed or self._poison:
             self.check_open()
             raise WritesRefused(
@@ -275,7 +271,6 @@ class Connections:
             writer.connection.close()
 
     def _borrow(self) -> sqlite3.Connection | None:
-        """An idle reader, if any. It must always be given back."""
         with self._lending:
             self.check_open()
             self._lent += 1

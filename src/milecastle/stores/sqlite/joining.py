@@ -2,11 +2,11 @@
 
 Rules:
 
-- All statements of a call are between a savepoint and its release: a refused call leaves the
+- All a call's statements are between a savepoint and its release: a refused call leaves the
   caller's transaction as it was.
 - A transaction that Python has not begun yet is begun here as one that writes: otherwise what a
   call has read could change before it writes.
-- Nothing is remembered of what is written: it may be rolled back.
+- Nothing written is remembered: it may be rolled back.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _LEGACY: Final = -1
 
 
 class JoinedFile:
-    """See ``JoinedStore``. ``write`` appends a batch in a transaction."""
-
     def __init__(
         self,
         joined: Callable[[], AbstractContextManager[Transaction]],
@@ -64,7 +62,7 @@ class JoinedFile:
 
 @contextmanager
 def joined_transaction(connection: Any, path: str) -> Generator[Transaction, None, None]:
-    """The caller's transaction; all the block's statements, or none, are part of it."""
+    """The caller's transaction; it has all the block's statements, or none."""
     if not isinstance(connection, sqlite3.Connection):
         raise InvalidRequest(
             f"connection= takes a sqlite3.Connection to '{path}', not "

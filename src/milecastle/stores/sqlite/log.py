@@ -1,7 +1,7 @@
 """A thread's log: its head, its chains, its history, and the results that came with the head.
 
 Results are a separate log, numbered from 1, and all belong to one step: adding results removes
-those of a step that has ended. So the newest one shows whether they are current.
+an ended step's. So the newest one shows whether they are current.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LastEntry = tuple[str, str | bytes, int]
 
 
 class Known(msgspec.Struct):
-    """A store's memory of a thread between two calls; none of it ever changes on disk.
+    """A thread as remembered between two calls; none of it ever changes on disk.
 
     ``has_results`` says there may be results to remove; a wrong value is harmless.
     ``last`` is the newest entry this store wrote; others may have written since.
@@ -131,7 +131,6 @@ class ThreadLog:
         return self._entry(self._row(seq))
 
     def short_chain(self, head: Row) -> tuple[Entry, ...] | None:
-        """The chain of a head that rests on a snapshot; ``None`` if it is not there any more."""
         values = head[_ID], self._thread.origin + head[ROLL] - 1
         rows = self._transaction.all("entries_down", values)
         if not rows or rows[0][: len(head)] != head:
@@ -185,7 +184,6 @@ class ThreadLog:
         return int(found[0]) if found else 0
 
     def drop_dead_results(self, head: int) -> int:
-        """Remove outdated results; return the newest remaining number, or 0."""
         thread, newest = self._thread, self._newest_result(head)
         if newest is None:
             return 0

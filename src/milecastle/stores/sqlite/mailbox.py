@@ -1,4 +1,4 @@
-"""The mailboxes of an SQLite store: each call is one transaction."""
+"""Mailboxes in SQLite: each call is one transaction."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from milecastle.stores.sqlite.writing import count_messages, put_thread
 
 @checks_keys
 class SqliteMailbox:
-    """``now`` is the store's clock."""
-
     def __init__(self, connections: Connections, path: str, now: Callable[[], int]) -> None:
         self._connections = connections
         self._path = path

@@ -1,6 +1,6 @@
-"""Long-term memory of an SQLite store: each call is one transaction.
+"""Long-term memory in SQLite: each call is one transaction.
 
-A row's checksum covers all of it except its id. A row that ``memory_words`` names must have the
+A row's checksum covers everything except its id. A row that ``memory_words`` names must have the
 word.
 """
 
@@ -23,8 +23,6 @@ _read_words = msgspec.json.Decoder(tuple[str, ...]).decode
 
 @checks_keys
 class SqliteMemory:
-    """``now`` is the store's clock."""
-
     def __init__(self, connections: Connections, path: str, now: Callable[[], int]) -> None:
         self._connections = connections
         self._path = path
@@ -105,7 +103,6 @@ def write_items(
     thread: str = "",
     seq: int = 0,
 ) -> None:
-    """Write items, or raise ``MemoryChanged``: then the caller rolls everything back."""
     for write in writes:
         found = _find(transaction, tenant, write.place)
         old = found[1] if found and found[1].is_live(now) else None
@@ -124,7 +121,6 @@ def write_items(
 def _replace(
     transaction: Transaction, tenant: str, found: tuple[int, StoredItem], item: StoredItem
 ) -> None:
-    """Replace a row in place, which leaves its indexes alone, if its subject and words stay."""
     id, old = found
     if (old.subject, old.words) == (item.subject, item.words):
         transaction.run("replace_memory", (*_row(tenant, item)[4:], id))

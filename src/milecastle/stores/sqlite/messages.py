@@ -1,4 +1,4 @@
-"""Messages of a thread, as one transaction sees them; every row is verified."""
+"""A thread's messages, as one transaction sees them; every row is verified."""
 
 from __future__ import annotations
 
@@ -43,12 +43,10 @@ def unread(
 
 
 def first_sent_at(transaction: Transaction, thread: ThreadRow, topic: str, after: int) -> int:
-    """When the topic's first unread message above a number was sent; there is one."""
     return unread(transaction, thread, topic, after, 1)[0].sent_at
 
 
 def unread_row(transaction: Transaction, thread: ThreadRow, number: int) -> Row | None:
-    """The verified values of an unread message's row; ``None`` if it is not unread."""
     if not 0 < number <= thread.messages:
         return None
     with transaction.reading(_place(thread)):
@@ -60,7 +58,6 @@ def unread_row(transaction: Transaction, thread: ThreadRow, number: int) -> Row 
 def unread_rows(
     transaction: Transaction, thread: ThreadRow | None, numbers: Sequence[int]
 ) -> list[Row] | None:
-    """Rows of unread messages, each once; ``None`` if one is not unread."""
     found: list[Row] = []
     for number in dict.fromkeys(numbers):
         row = None if thread is None else unread_row(transaction, thread, number)
@@ -73,7 +70,7 @@ def unread_rows(
 def unread_and_count(
     transaction: Transaction, id: int, batch: Batch
 ) -> tuple[list[Row], Row] | None:
-    """``unread_rows`` of an existing thread, and the values of ``count_messages`` without them."""
+    """An existing thread's ``unread_rows``, and the values for ``count_messages`` without them."""
     found, thread, count = list[Row](), (), 0
     with transaction.reading(f"mailbox, thread '{batch.key}'"):
         for number in dict.fromkeys(batch.consumes):
@@ -96,7 +93,6 @@ def write_consumed(transaction: Transaction, rows: Sequence[Row], seq: int) -> N
 
 
 def with_message(transaction: Transaction, thread: ThreadRow, batch: Batch) -> Batch:
-    """The batch, with a due index row if a message it waits for is unread."""
     if batch.thread is None or thread.info is None:
         return batch
     is_unread = partial(_is_unread, transaction, thread, batch.consumes)
@@ -127,7 +123,7 @@ def find_mark(transaction: Transaction, thread: ThreadRow, mark: str) -> int | N
 
 
 def marks(transaction: Transaction, thread: ThreadRow) -> Marks:
-    """The consumed messages; every row of the mailbox is verified on the way."""
+    """The consumed messages; every row in the mailbox is verified on the way."""
     found: list[Consumed] = []
     count = 0
     with transaction.reading(_place(thread)):

@@ -7,7 +7,7 @@ Rules:
   inside it, so any number of processes may open a file at once.
 - The tables must be exactly those the migrations create: a damaged definition would make rows
   unreadable or invisible. Additional tables and indexes are allowed.
-- The format version is the number of the last migration; each writes its own number.
+- The format version is the last migration's number; each writes its own.
 - ``SqliteFile`` is for callers that must not open the file as a store, which would migrate it.
 """
 
@@ -35,8 +35,6 @@ FORMAT_VERSION = max(MIGRATIONS)
 
 
 class SqliteFile:
-    """A store's file that need not be open."""
-
     def __init__(self, path: str | Path, *, timeout: float = 30.0) -> None:
         self.path = str(Path(path).absolute())
         self._timeout = timeout
@@ -64,7 +62,6 @@ class SqliteFile:
 
 
 def prepare(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection ready for use; creates the file if needed."""
     try:
         _make_private(path)
         connection = connect(path, timeout)
@@ -79,7 +76,6 @@ def prepare(path: str, timeout: float) -> sqlite3.Connection:
 
 
 def _make_private(path: str) -> None:
-    """Create the file, if missing, accessible only to its owner: its side files take its mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -100,7 +96,7 @@ def _make_ready(connection: sqlite3.Connection, path: str, timeout: float) -> No
 
 
 def _version(connection: sqlite3.Connection, path: str) -> int:
-    """The format version of a file that is ours or empty; anything else is refused.
+    """An empty file's or our own file's format version; anything else is refused.
 
     To be called in a transaction: another process may be creating the tables at this moment.
     """
@@ -164,7 +160,6 @@ def _apply(connection: sqlite3.Connection, *, above: int) -> None:
 
 
 def _keep_name(path: str) -> None:
-    """Make the new file's name as durable as its contents."""
     if os.name == "posix":
         folder = os.open(Path(path).parent, os.O_RDONLY)
         try:

@@ -1,5 +1,3 @@
-"""Statements in ``queries.sql`` by name, and migrations by number."""
-
 from __future__ import annotations
 
 import sqlite3

@@ -22,9 +22,9 @@ from milecastle.model.checkpoint import Entry, Source, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.limit_key import NO_KEY
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo
-from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.limits import Limit, Meter, Scope
 from milecastle.ports.mailbox import StoredMessage
+from milecastle.ports.workers import WorkerInfo
 
 Row = tuple[Any, ...]
 RunAndGraph = tuple[str, str]
@@ -55,9 +55,9 @@ class Damaged(Exception): ...
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread in the index, with its number of runs and failures and its line.
+    """A thread in the index, with its run and failure counts and its line.
 
-    ``messages`` is the last number of a message, ``unread`` how many are not consumed.
+    ``messages`` is the last message's number, ``unread`` how many are not consumed.
     ``is_new`` means it has no rows in any other table.
     """
 
@@ -101,7 +101,6 @@ def read_text(value: Any) -> str:
 
 
 def pack_id(id: str) -> str | bytes:
-    """A UUID as sixteen bytes; any other id as text."""
     if len(id) == 36 and id.isascii() and id.encode().translate(_DIGITS) == _UUID:
         return bytes.fromhex(id.replace("-", ""))
     return write_text(id)
@@ -160,7 +159,6 @@ def checked(row: Row) -> Row:
 def entry_row(
     entry: Entry, thread: int, origin: int, parent: str | bytes | None, prior: int | None = None
 ) -> Row:
-    """An entry's row without its packed parent, which the checksum covers."""
     id = thread * SPAN + entry.seq
     checkpoint = pack_id(entry.id)
     step = entry.step
@@ -191,7 +189,6 @@ def pack_parent(entry: Entry) -> str | bytes | None:
 
 
 def is_sound(row: Row) -> bool:
-    """True if an entry's row matches its checksums; the payload's only if present."""
     sums = row[_META]
     if not isinstance(sums, int):
         return False
@@ -202,7 +199,6 @@ def is_sound(row: Row) -> bool:
 
 
 def entry_of(row: Row, origin: RunAndGraph) -> Entry:
-    """The entry in a verified row; without payload if the row has none."""
     parent = row[2]
     return Entry(
         row[0] % SPAN,
@@ -360,7 +356,7 @@ def thread_values(thread: ThreadRow) -> Row:
 
 
 def thread_of(values: Row, key: ThreadKey | None = None) -> ThreadRow:
-    """The thread of a checked row; with a key, the row must be that thread's."""
+    """A checked row's thread; with a key, the row must be that thread's."""
     id, tenant, thread, first, runs, failures, *line, messages, unread = values
     if key is None:
         key = ThreadKey(tenant, thread)
@@ -440,7 +436,6 @@ def message_of(values: Row) -> StoredMessage:
 
 
 def consumed_row(values: Row, seq: int) -> Row:
-    """A message's row after it was consumed by the entry at ``seq``."""
     id, topic, mark, sent_at, _, _ = values
     return summed((id, topic, mark, sent_at, seq, None))
 
@@ -482,7 +477,6 @@ def key_meter_row(meter: Meter) -> Row:
 
 
 def key_meter_of(values: Row, limits: Mapping[Scope, Limit]) -> Meter | None:
-    """``None`` if its limit was removed."""
     graph, tenant, limit_key, begun, used = values
     limit = limits.get(Scope(read_text(graph), tenant, limit_key).of_any)
     return None if limit is None else Meter(limit, begun, used, limit_key)

@@ -26,14 +26,7 @@ from milecastle.errors import Conflict, Corrupted, InvalidRequest, StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import (
-    LaneDepth,
-    SteadyTime,
-    WorkerInfo,
-    dated,
-    lost_at,
-    require_worker,
-)
+from milecastle.ports.claims import SteadyTime, dated, lost_at, require_worker
 from milecastle.ports.fairness import Rotation
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
@@ -47,6 +40,7 @@ from milecastle.ports.maintenance import (
 )
 from milecastle.ports.pages import Page, PageKey, place_after
 from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Join, JoinedStore, Opened
+from milecastle.ports.workers import LaneDepth, WorkerInfo
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.buckets import SqliteBuckets
 from milecastle.stores.sqlite.connections import Connections, Synchronous
@@ -65,6 +59,7 @@ from milecastle.stores.sqlite.writing import (
     is_plain,
     last_of,
     prune_thread,
+    put_entries_back,
     step_row,
     write_batch,
 )
@@ -177,7 +172,6 @@ class SqliteStore(SqliteFile, Capabilities):
             return 0 if row is None else row[0]
 
     def _note_time(self, transaction: Transaction, now: int) -> None:
-        """Store the time, so it does not go back; at most once a second."""
         if now >= self._noted + 1_000_000:
             transaction.run("put_clock", (now,))
             self._noted = now
@@ -196,7 +190,6 @@ class SqliteStore(SqliteFile, Capabilities):
     def _commit_one(
         self, transaction: Transaction, batch: Batch, learned: dict[ThreadKey, Known]
     ) -> Conflict | None:
-        """Write one batch among many; a conflict is refused before anything is written."""
         key = batch.key
         require_key(key)
         known = learned.get(key) or self._known.get(key)
@@ -438,14 +431,37 @@ class SqliteStore(SqliteFile, Capabilities):
         with self._connections.writing() as cursor:
             return delete_thread(Transaction(cursor, self.path), key, head, head_id)
 
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+    def prune(
+        self,
+        key: ThreadKey,
+        *,
+        head: int,
+        cut: int,
+        rewritten: Sequence[Entry],
+        oldest: Entry | None = None,
+        archived: bool = False,
+    ) -> int:
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
-            return prune_thread(transaction, key, head=head, cut=cut, rewritten=rewritten)
+            return prune_thread(
+                transaction,
+                key,
+                head=head,
+                cut=cut,
+                rewritten=rewritten,
+                oldest=oldest,
+                archived=archived,
+            )
+
+    def put_back(
+        self, key: ThreadKey, *, head: int, oldest: Entry, entries: Sequence[Entry]
+    ) -> None:
+        with self._connections.writing() as cursor:
+            transaction = Transaction(cursor, self.path)
+            put_entries_back(transaction, key, head=head, oldest=oldest, entries=entries)
 
     @property
     def maintenance(self) -> Maintenance:
-        """Checks, repairs and migrations for the command line: this object has them itself."""
         return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:

@@ -61,8 +61,8 @@ _UNREADABLE = (*DAMAGE, sqlite3.OperationalError)
 class Lookup(msgspec.Struct):
     """A thread as one transaction finds it, by one statement; every row is verified.
 
-    ``head`` and ``origin`` are its newest entry's and origin's rows, ``run`` the number of the
-    wanted run. ``number`` is for a new thread. ``seq`` and ``id`` are those of the head.
+    ``head`` and ``origin`` are its newest entry's and origin's rows, ``run`` the wanted
+    run's number. ``number`` is for a new thread. ``seq`` and ``id`` are the head's.
     """
 
     thread: ThreadRow | None
@@ -83,7 +83,6 @@ class Transaction:
         return self.cursor.execute(SQL[name], values).rowcount
 
     def insert(self, name: str, row: Row) -> bool:
-        """Insert a row; ``False`` if a constraint refused it, and nothing has changed."""
         try:
             self.cursor.execute(SQL[name], row)
         except sqlite3.IntegrityError:
@@ -133,7 +132,7 @@ class Transaction:
         return self.thread(key)
 
     def look(self, key: ThreadKey, run_id: str = "") -> Lookup:
-        """Everything a commit has to know of a thread; ``run_id`` is the run to be written."""
+        """Everything a commit has to know about a thread; ``run_id`` is the run to be written."""
         name = key.tenant, key.thread
         values = run_id and write_text(run_id), *name * 5
         try:
@@ -152,7 +151,7 @@ class Transaction:
         return found
 
     def newest_of(self, thread: ThreadRow, below: Row, above: Row) -> Row | None:
-        """The row of a thread's head, of the last row up to its end and the first above.
+        """The head's row, from the last row up to the thread's end and the first above.
 
         If it has none, these are rows of other threads, which show none is missing.
         """
@@ -174,7 +173,6 @@ class Transaction:
         return None
 
     def check_missing(self, row: Row, key: ThreadKey) -> None:
-        """Verify the rows beside the place of a missing thread."""
         for beside in (row[1:23], row[23:45]):
             if beside[0] is not None:
                 checked(beside)
@@ -182,7 +180,6 @@ class Transaction:
             raise self.damage("a row is missing", f"threads, thread '{key}'")
 
     def refuse(self, error: Exception, place: str) -> NoReturn:
-        """Raise the damage that reading a row has shown, with its location."""
         if not isinstance(error, sqlite3.OperationalError):
             raise self.damage(_DAMAGED, place) from error
         if hasattr(error, "sqlite_errorcode"):
@@ -228,7 +225,6 @@ class Transaction:
         return None
 
     def _find(self, table: str, key: Row, place: str, make: Callable[[Row], T]) -> T | None:
-        """The row with this key, or ``None`` if it is verifiably absent."""
         with self.reading(f"{table}s, {place}"):
             row = self.one(table, key)
             if row is not None:

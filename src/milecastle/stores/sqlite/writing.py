@@ -3,9 +3,9 @@
 Rules:
 
 - Everything is checked before anything is written.
-- A delta or a rollup builds on the head: its parent must be the head's checkpoint. So a writer of
+- A delta or a rollup builds on the head: its parent must be the head's checkpoint. So a writer to
   a thread deleted and created again is refused, though the new one has the same head.
-- The index of threads changes on transitions and not on steps.
+- The thread index changes on transitions and not on steps.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.fencing import (
     check_cut,
+    check_oldest,
     conflict,
     input_known,
     message_gone,
@@ -52,7 +53,6 @@ from milecastle.stores.sqlite.transaction import Lookup, Transaction
 
 
 def is_plain(batch: Batch) -> bool:
-    """True for a batch of one step, and the messages that it consumes."""
     return not (
         len(batch.entries) != 1
         or batch.runs
@@ -64,7 +64,7 @@ def is_plain(batch: Batch) -> bool:
 
 
 def step_row(batch: Batch, known: Known) -> Row | None:
-    """Arguments of ``append`` for the only entry of a batch; ``None`` if that is not enough.
+    """``append``'s arguments for a batch's only entry; ``None`` if that is not enough.
 
     The entry must follow the one known to be the last, and end no results.
     """
@@ -139,7 +139,6 @@ def write_batch(
 
 
 def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
-    """Known data for a change; empty if the name means another thread now."""
     if thread is None:
         return None
     if known is None or known.id != thread.id:
@@ -148,7 +147,14 @@ def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
 
 
 def prune_thread(
-    transaction: Transaction, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]
+    transaction: Transaction,
+    key: ThreadKey,
+    *,
+    head: int,
+    cut: int,
+    rewritten: Sequence[Entry],
+    oldest: Entry | None,
+    archived: bool,
 ) -> int:
     found = transaction.look(key)
     thread = found.thread
@@ -158,6 +164,9 @@ def prune_thread(
     if thread is None:
         return 0
     known = Known(thread.id)
+    log = ThreadLog(transaction, thread, known)
+    if oldest is not None:
+        check_oldest(key, head, oldest, log.entry(thread.first))
     for entry in rewritten:
         if entry.seq >= max(cut, thread.first):
             number = _origin(transaction, thread, known, found, (entry.run_id, entry.fingerprint))
@@ -166,19 +175,44 @@ def prune_thread(
             transaction.run("replace_entry", (*row, parent))
     if cut <= thread.first:
         return 0
-    ThreadLog(transaction, thread, known).drop_dead_results(head)
+    log.drop_dead_results(head)
     transaction.run("keep_parent", (thread.origin + cut, thread.origin + cut))
     dropped = transaction.run("drop_entries", (thread.origin + 1, thread.origin + cut - 1))
-    if thread.messages:
+    if thread.messages and not archived:
         transaction.run("drop_consumed", (thread.origin, thread.last, cut))
     put_thread(transaction, msgspec.structs.replace(thread, first=cut))
     return dropped
 
 
+def put_entries_back(
+    transaction: Transaction,
+    key: ThreadKey,
+    *,
+    head: int,
+    oldest: Entry,
+    entries: Sequence[Entry],
+) -> None:
+    found = transaction.look(key)
+    thread = found.thread
+    if found.seq != head or thread is None:
+        raise conflict(key, head, found.seq)
+    known = Known(thread.id)
+    log = ThreadLog(transaction, thread, known)
+    check_oldest(key, head, oldest, log.entry(thread.first))
+    rolled = None
+    for entry in entries:
+        number = _origin(transaction, thread, known, found, (entry.run_id, entry.fingerprint))
+        parent = pack_parent(entry)
+        prior = rolled if entry.kind == ROLLUP else None
+        row = entry_row(entry, thread.id, number, parent, prior)
+        transaction.run("replace_entry", (*row, parent))
+        rolled = last_of(entry, b"")[2]
+    put_thread(transaction, msgspec.structs.replace(thread, first=entries[0].seq))
+
+
 def delete_thread(
     transaction: Transaction, key: ThreadKey, head: int | None, head_id: str | None
 ) -> bool:
-    """Remove a thread and all its rows; with a head, only if it still is the head."""
     found = transaction.look(key)
     thread = found.thread
     if head is not None or head_id is not None:
@@ -220,7 +254,7 @@ def _check_fence(batch: Batch, found: Lookup) -> None:
 def put_thread(transaction: Transaction, thread: ThreadRow, *, moves: bool = False) -> None:
     """Write a thread's row in the index, with its checksum.
 
-    If it moves, it becomes the last of the tenant's threads by change.
+    If it moves, it becomes the tenant's last thread by change.
     """
     values = summed(thread_values(thread))
     tenant = thread.key.tenant
@@ -231,7 +265,6 @@ def put_thread(transaction: Transaction, thread: ThreadRow, *, moves: bool = Fal
 
 
 def count_messages(transaction: Transaction, thread: ThreadRow) -> None:
-    """Write a thread's row in the index after only the numbers of its messages changed."""
     sum = summed(thread_values(thread))[-1]
     transaction.run("count_messages", (thread.messages, thread.unread, sum, thread.id))
 

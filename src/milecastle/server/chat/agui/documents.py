@@ -1,5 +1,3 @@
-"""AG-UI requests and the events answering them."""
-
 from __future__ import annotations
 
 from typing import Any, Literal
@@ -29,8 +27,7 @@ class AgentInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resume: list[ResumeEntry] | None = None
 
 
-class AguiEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all events; ``type`` is the tag."""
+class AguiEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True): ...
 
 
 class RunStarted(AguiEvent, frozen=True, tag="RUN_STARTED"):
@@ -52,8 +49,6 @@ class StateSnapshot(AguiEvent, frozen=True, tag="STATE_SNAPSHOT"):
 
 
 class StateDelta(AguiEvent, frozen=True, tag="STATE_DELTA"):
-    """State changes as JSON Patch (RFC 6902)."""
-
     delta: list[dict[str, Any]]
 
 
@@ -76,8 +71,6 @@ class MessagesSnapshot(AguiEvent, frozen=True, tag="MESSAGES_SNAPSHOT"):
 
 
 class Custom(AguiEvent, frozen=True, tag="CUSTOM"):
-    """A node emitted a value; ``name`` is the node."""
-
     name: str
     value: Any
 
@@ -96,15 +89,11 @@ class AguiOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunFinished(AguiEvent, frozen=True, tag="RUN_FINISHED"):
-    """The last event of a run that did not fail."""
-
     thread_id: str
     run_id: str
     outcome: AguiOutcome
 
 
 class AguiRunError(AguiEvent, frozen=True, tag="RUN_ERROR"):
-    """The last event of a run that failed."""
-
     message: str
     code: str

@@ -1,5 +1,3 @@
-"""AG-UI requests: start a run or answer its questions, and follow it."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator

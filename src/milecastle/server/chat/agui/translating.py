@@ -2,12 +2,12 @@
 
 Rules:
 
-- The first event of a run is its start, then comes a snapshot of the state; each later state is a
-  patch of the one before, as JSON Patch (RFC 6902).
-- Steps and messages that have begun are ended before the run is.
-- Messages of assistants are sent as text, once: emitted parts are not sent again when the message
-  is committed. If the client cannot have the state's messages after that (others were added,
-  changed or removed), it is sent all of them.
+- A run's first event is its start, then comes a snapshot of the state; each later state is a patch
+  to the one before, as JSON Patch (RFC 6902).
+- Open steps and messages are ended before the run is.
+- Assistants' messages are sent as text, once: emitted parts are not sent again when the message is
+  committed. If the client then cannot have the state's messages (others were added, changed or
+  removed), all are sent.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ BREAKPOINT: Final = "breakpoint"
 
 
 class AguiTranslation:
-    """One run; ``messages`` are those the client has."""
-
     def __init__(self, thread: str, run_id: str, messages: Sequence[dict[str, Any]]) -> None:
         self._thread = thread
         self._run_id = run_id
@@ -184,7 +182,6 @@ _PARTS: Final = frozenset({"audio", "document", "image", "text", "video"})
 
 
 def conversation(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages an AG-UI client can have: with an id and a speaking role."""
     found = [one for one in messages if isinstance(one.get("id"), str)]
     return [_message(one, role) for one in found if (role := role_of(one)) in _SPEAKERS]
 

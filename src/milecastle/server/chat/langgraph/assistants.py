@@ -1,5 +1,3 @@
-"""Graphs as LangGraph assistants, and server information."""
-
 from __future__ import annotations
 
 from typing import Any, Final
@@ -17,13 +15,11 @@ _ALWAYS: Final = "1970-01-01T00:00:00Z"
 
 
 def info(request: ApiRequest) -> dict[str, Any]:
-    """Describe this server."""
     flags = {"assistants": True, "crons": False, "langsmith": False}
     return {"version": __version__, "flags": flags}
 
 
 def search_assistants(request: ApiRequest) -> list[Assistant]:
-    """List the graphs this server runs."""
     asked: AssistantsRequest = request.body
     names = [
         name
@@ -53,7 +49,6 @@ def get_assistant(request: ApiRequest) -> Assistant:
 
 
 def get_schemas(request: ApiRequest) -> dict[str, Any]:
-    """JSON schemas of a graph. Input, output and state have the same channels."""
     graph = served(request).graph
     schema = after_hook("input", input_schema(graph), request.service.redact)
     return {
@@ -67,7 +62,6 @@ def get_schemas(request: ApiRequest) -> dict[str, Any]:
 
 
 def get_graph(request: ApiRequest) -> dict[str, Any]:
-    """Nodes and edges of a graph."""
     manifest = served(request).graph.manifest
     names = [START, *(node.name for node in manifest.nodes), END]
     nodes = [{"id": name, "type": "runnable", "data": {"name": name}} for name in names]

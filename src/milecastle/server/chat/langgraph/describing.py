@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -50,21 +49,16 @@ async def answered(
 ) -> Response:
     """Answer with the result of ``make``, called off the event loop. It is already redacted."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    found = partial(_builtins, make, *args)
-    return await json_answer(request.service, found, headers=names)
-
-
-def _builtins(make: Callable[..., Any], *args: Any) -> Any:
-    return msgspec.to_builtins(make(*args))
+    return await json_answer(
+        request.service, lambda: msgspec.to_builtins(make(*args)), headers=names
+    )
 
 
 def thread_status(status: str) -> SdkThreadStatus:
-    """LangGraph thread status; a thread without an unfinished run is idle."""
     return _THREADS.get(status, "idle")
 
 
 def run_status(status: str) -> SdkRunStatus:
-    """LangGraph run status; a run closed before its end is interrupted."""
     return _RUNS.get(status, "interrupted")
 
 

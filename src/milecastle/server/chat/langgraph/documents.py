@@ -1,7 +1,6 @@
-"""Requests and answers of LangGraph's SDK.
+"""Requests and answers for LangGraph's SDK.
 
-Fields Milecastle does not use are listed and ignored. A
-request with any other field is refused.
+Listed fields that Milecastle does not use are ignored; a request with any other field is refused.
 """
 
 from __future__ import annotations
@@ -79,8 +78,6 @@ class ThreadInput(HttpDocument, frozen=True):
 
 
 class SearchRequest(HttpDocument, frozen=True):
-    """Threads to list, most recently changed first."""
-
     metadata: ThreadMetadata | None = None
     ids: tuple[str, ...] | None = None
     status: SdkThreadStatus | None = None
@@ -122,21 +119,15 @@ class AssistantsRequest(HttpDocument, frozen=True):
 
 
 class StateQuery(HttpDocument, frozen=True):
-    """Subgraphs are not shown."""
-
     subgraphs: bool = False
     select: tuple[str, ...] = ()
 
 
 class GraphQuery(HttpDocument, frozen=True):
-    """Subgraphs are not drawn."""
-
     xray: str | None = None
 
 
 class ListRunsQuery(HttpDocument, frozen=True):
-    """Runs to list, newest first."""
-
     limit: PageSize = 10
     offset: Offset = 0
     status: SdkRunStatus | None = None
@@ -144,15 +135,11 @@ class ListRunsQuery(HttpDocument, frozen=True):
 
 
 class JoinQuery(HttpDocument, frozen=True):
-    """Stream modes, as a repeated parameter."""
-
     stream_mode: tuple[str, ...] = ()
     cancel_on_disconnect: bool = False
 
 
 class CancelRunQuery(HttpDocument, frozen=True):
-    """A cancelled run is kept."""
-
     wait: bool = False
     action: Literal["interrupt"] = "interrupt"
 
@@ -166,8 +153,6 @@ class SdkInterrupt(HttpDocument, frozen=True, omit_defaults=True):
 
 
 class ThreadTask(HttpDocument, frozen=True):
-    """A next or waiting node."""
-
     id: str
     name: str
     error: str | None

@@ -1,5 +1,3 @@
-"""Runs for LangGraph's SDK: started, followed, waited for, cancelled."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
@@ -61,14 +59,11 @@ _STOPPED: Final[tuple[RunStatus, ...]] = ("failed", "cancelled", "interrupted")
 
 
 class StartedRun(msgspec.Struct, frozen=True):
-    """A queued run, and the checkpoint after which it begins."""
-
     key: ThreadKey
     run_id: str
     after: int
 
     def place(self, ending: str = "") -> str:
-        """Path below the client's base URL."""
         return f"/threads/{quote(self.key.thread, safe='')}/runs/{self.run_id}{ending}"
 
 
@@ -76,7 +71,6 @@ class StartedRun(msgspec.Struct, frozen=True):
 
 
 async def create_run(request: ApiRequest) -> Response:
-    """Start a run, or continue one, and do not wait for it."""
     run = await _start(request)
     return await answered(
         request, _run, request.service, run.key, run.run_id, content_location=run.place()
@@ -84,7 +78,6 @@ async def create_run(request: ApiRequest) -> Response:
 
 
 async def stream_run(request: ApiRequest) -> Response:
-    """Start a run, or continue one, and send its events."""
     asked: RunInput = request.body
     modes = known_modes(asked.stream_mode)
     run = await _start(request)
@@ -93,7 +86,6 @@ async def stream_run(request: ApiRequest) -> Response:
 
 
 async def wait_for_run(request: ApiRequest) -> Response:
-    """Start a run, or continue one, and answer with the values when it stops."""
     run = await _start(request)
     return await _awaited(request.service, run)
 
@@ -190,7 +182,6 @@ def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
 
 
 async def join_stream(request: ApiRequest) -> Response:
-    """Send a run's events from ``Last-Event-ID``, or from its head."""
     query: JoinQuery = request.query
     if query.cancel_on_disconnect:
         request.require("run")
@@ -214,7 +205,6 @@ def _joined(request: ApiRequest) -> StartedRun:
 
 
 async def join_run(request: ApiRequest) -> Response:
-    """Wait for a run, and answer with its values."""
     run = await request.off_loop(_joined, request)
     return await _awaited(request.service, run)
 
@@ -303,7 +293,6 @@ def _ending(event: RunStopped) -> dict[str, Any]:
 
 
 def list_runs(request: ApiRequest) -> list[SdkRun]:
-    """List a thread's runs, newest first."""
     service, key = request.service, request.key
     query: ListRunsQuery = request.query
     service.line(key)
@@ -324,7 +313,6 @@ def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:
 
 
 async def cancel_run(request: ApiRequest) -> Response:
-    """Close a run, unless it has ended."""
     run_id = request.path["run"]
     await request.off_loop(_run, request.service, request.key, run_id)
     await _cancel(request.service, request.key, run_id)

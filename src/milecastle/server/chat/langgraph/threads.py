@@ -1,5 +1,3 @@
-"""Threads and their states, for LangGraph's SDK."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -43,7 +41,6 @@ _PAGE: Final = 100
 
 
 def create_thread(request: ApiRequest) -> SdkThread:
-    """Name a thread. Nothing is stored before its first run."""
     service = request.service
     asked: ThreadInput = request.body
     key = service.key(request.tenant, asked.thread_id or str(uuid4()))
@@ -69,7 +66,6 @@ def _graph(metadata: ThreadMetadata | None) -> str | None:
 
 
 def get_thread(request: ApiRequest) -> SdkThread:
-    """A thread with its values."""
     return _thread(request.service, request.key)
 
 
@@ -98,7 +94,6 @@ def _unread(service: Service, key: ThreadKey, entry: Entry) -> ShowDocument:
 
 
 def search_threads(request: ApiRequest) -> list[SdkThread]:
-    """List the tenant's threads, most recently changed first."""
     service = request.service
     asked: SearchRequest = request.body
     infos = islice(_recent(service, request.tenant), _MOST)
@@ -127,13 +122,11 @@ def _fits(info: ThreadInfo, asked: SearchRequest) -> bool:
 
 
 async def drop_thread(request: ApiRequest) -> Response:
-    """Delete a thread."""
     await delete_thread(request.service, request.key)
     return Response(status_code=204)
 
 
 def copy_thread(request: ApiRequest) -> SdkThread:
-    """Copy a thread as it is now to a thread with a new name."""
     service, key = request.service, request.key
     head = service.chain(key, None).entries[-1].seq
     name = str(uuid4())
@@ -145,23 +138,19 @@ def copy_thread(request: ApiRequest) -> SdkThread:
 
 
 def get_state(request: ApiRequest) -> ThreadState:
-    """A thread at its head."""
     return state_of(shown(request.service, request.key))
 
 
 def get_state_at(request: ApiRequest) -> ThreadState:
-    """A thread at a checkpoint."""
     return state_of(shown(request.service, request.key, request.path["checkpoint"]))
 
 
 def post_state_at(request: ApiRequest) -> ThreadState:
-    """A thread at a checkpoint."""
     asked: CheckpointRequest = request.body
     return state_of(shown(request.service, request.key, asked.checkpoint.checkpoint_id))
 
 
 def post_state(request: ApiRequest) -> dict[str, SdkCheckpoint]:
-    """Change a thread's state by adding a checkpoint."""
     asked: StateUpdate = request.body
     at = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     change = UpdateRequest(update=asked.values or {}, at=at)

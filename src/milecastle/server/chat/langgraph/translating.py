@@ -1,11 +1,11 @@
-"""A run as the events of LangGraph's streams.
+"""A run as events for LangGraph's streams.
 
 Rules:
 
-- The last event of a checkpoint has its seq as id: a reader cut off before it gets all of
-  them again, and one that has it gets none twice.
-- The first event has the checkpoint's id before the run, so a stream can be resumed from
-  there on.
+- A checkpoint's last event has its seq as id: a reader cut off before it gets all its events again,
+  and one that has it gets none twice.
+- The first event has the id of the checkpoint before the run, so a stream can be resumed from there
+  on.
 - A committed message is sent whole, also if parts of it were emitted: clients replace it.
 """
 
@@ -24,7 +24,7 @@ from milecastle.server.chat.langgraph.describing import (
     run_status,
     values_of,
 )
-from milecastle.server.chat.messages import Chunk, chunk_of, messages_in
+from milecastle.server.chat.messages import chunk_of, messages_in
 from milecastle.server.documents import EmittedEvent, StateEvent
 from milecastle.server.event_stream import event_text
 from milecastle.views.documents import QuestionLine
@@ -37,7 +37,7 @@ def known_modes(given: str | Iterable[str]) -> tuple[str, ...]:
     """The modes a request asks for.
 
     Raises:
-        InvalidRequest: there is one that Milecastle does not have.
+        InvalidRequest: Milecastle does not have one of them.
     """
     asked = [given] if isinstance(given, str) else [*given]
     found = tuple(dict.fromkeys(mode for mode in asked if mode))
@@ -47,7 +47,7 @@ def known_modes(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 class SdkTranslation:
-    """One run. ``state`` is from the checkpoint before the first one sent."""
+    """Translates one run. ``state`` is from the checkpoint before the first one sent."""
 
     def __init__(self, thread: str, run_id: str, modes: Iterable[str], state: Any) -> None:
         self._thread = thread
@@ -56,11 +56,9 @@ class SdkTranslation:
         self._state: dict[str, Any] = values_of(state)
 
     def begin(self, after: int) -> bytes:
-        """First event of a stream after a seq."""
         return event_text("metadata", as_json({"run_id": self._run_id, "attempt": 1}), after)
 
     def texts(self, event: RunEvent, questions: Iterable[QuestionLine] = ()) -> Iterator[bytes]:
-        """Translate a run event; ``questions`` are an interrupt's."""
         if event is None:
             yield b""
         elif isinstance(event, StateEvent):
@@ -95,7 +93,8 @@ class SdkTranslation:
     def _emitted(self, event: EmittedEvent) -> Iterator[tuple[str, Any]]:
         chunk = chunk_of(event.value)
         if chunk is not None:
-            yield from self._message(_part(chunk), event, "")
+            part = {"id": chunk.id, "type": "AIMessageChunk", "content": chunk.delta}
+            yield from self._message(part, event, "")
         elif "custom" in self._modes:
             yield "custom", event.value
 
@@ -122,10 +121,6 @@ class SdkTranslation:
             return event_text("error", as_json({"error": kind, "message": message}))
         status = run_status(event.run.status)
         return event_text("end", as_json({"run_id": self._run_id, "status": status}))
-
-
-def _part(chunk: Chunk) -> dict[str, Any]:
-    return {"id": chunk.id, "type": "AIMessageChunk", "content": chunk.delta}
 
 
 def _updates(nodes: tuple[str, ...], old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

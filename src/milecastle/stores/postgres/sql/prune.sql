@@ -2,6 +2,9 @@
 -- first: what is left at any moment has its chain below it. The first entry that stays is told
 -- what it had from those below: its parent, its run and its fingerprint.
 --
+-- With an oldest entry, nothing happens if it is another by now (lock_thread.sql comes first, so
+-- that none is overlooked). The marks of messages stay if what is dropped was archived.
+--
 -- What is touched is chosen first, into arrays, as in sweep_entries.sql.
 WITH head AS (
     SELECT seq, seq - (seq & 4294967295) AS life, roll_seq
@@ -12,6 +15,17 @@ WITH head AS (
 ), passed AS (
     SELECT life FROM head
     WHERE seq - life = %(head)s AND roll_seq >= %(highest)s AND {placed}
+        AND (
+            %(oldest)s::bigint IS NULL
+            OR (%(oldest)s::bigint, %(oldest_id)s::bytea, %(oldest_payload)s::bytea) = (
+                SELECT entry.seq - head.life, entry.id, entry.payload
+                FROM {schema}.entries AS entry
+                WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s
+                    AND entry.thread = %(thread)s AND entry.seq > head.life
+                ORDER BY entry.seq
+                LIMIT 1
+            )
+        )
 ), given AS (
     SELECT *
     FROM unnest(
@@ -69,7 +83,7 @@ WITH head AS (
     RETURNING 1
 ), forgotten AS (
     DELETE FROM {schema}.mailbox
-    WHERE tenant = %(tenant)s AND thread = %(thread)s
+    WHERE tenant = %(tenant)s AND thread = %(thread)s AND NOT %(archived)s::boolean
         AND mark = ANY (ARRAY(
             SELECT mark
             FROM {schema}.mailbox
