@@ -10,12 +10,15 @@ import random
 import signal
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from threading import Thread
 
 import psycopg
 
 from milecastle import StoreError
+from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres import PostgresStore
+from milecastle.testing.entries import a_key
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres
 from tests.process.test_postgres_outcomes import Writing, check_log
 
@@ -85,3 +88,25 @@ def test_a_server_that_does_not_wait_for_its_disk_is_caught() -> None:
             kept = {entry.id for entry in writing.store.history(writing.writer.key)}
         assert set(writing.acknowledged) - kept
         writing.store.close()
+
+
+def test_a_store_is_connected_soon_after_a_long_outage() -> None:
+    """Caught: pauses between attempts that double without an end."""
+    with a_cluster() as cluster, closing(PostgresStore(cluster.url_of("outage"))) as store:
+        key = a_key("outage")
+        assert store.head(key) is None
+        cluster.stop("immediate")
+        reading = Thread(target=read_until_there_is_an_answer, args=(store, key))
+        reading.start()
+        time.sleep(7)
+        cluster.start()
+        began = time.monotonic()
+        reading.join()
+        assert time.monotonic() - began < 4
+
+
+def read_until_there_is_an_answer(store: PostgresStore, key: ThreadKey) -> None:
+    while True:
+        with suppress(StoreError):
+            store.head(key)
+            return

@@ -46,7 +46,10 @@ T = TypeVar("T")
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 2.0
 _LOOKS = 0.5
-"""How often a waiting thread looks for connections whose users were interrupted, in seconds."""
+"""How often a waiting thread looks for connections whose users were interrupted, in seconds.
+
+A pool that gave up connecting tries again with each look.
+"""
 _USES = 10_000
 """After so many calls a connection goes back to the pool, which ends those that are too old."""
 _IDLE = int(TransactionStatus.IDLE)
@@ -259,7 +262,7 @@ class Pool:
                             raise self._no_connection()
                 finally:
                     self._waiting -= 1
-            lease, counted = self._new_lease(), False
+            lease, counted = self._new_lease(until), False
             return lease
         finally:
             if counted:
@@ -272,11 +275,17 @@ class Pool:
             connection.close()
             _, self._count, self._lost[:1] = put(connection), self._count - 1, []
 
-    def _new_lease(self) -> Lease:
+    def _new_lease(self, until: float) -> Lease:
         connection: TrackedConnection | None = None
         lease: Lease | None = None
         try:
-            connection = self._pool.getconn()
+            while connection is None:
+                left = until - time.monotonic()
+                try:
+                    connection = self._pool.getconn(max(0.0, min(left, _LOOKS)))
+                except PoolTimeout:
+                    if left <= _LOOKS:
+                        raise
             lease = Lease(connection, prepares=self.address.prepare)
             lease.lost = self._lost
         except BaseException as error:
@@ -342,7 +351,7 @@ class Pool:
             kwargs=settings,
             min_size=address.min_size,
             max_size=address.max_size,
-            timeout=address.timeout,
+            reconnect_timeout=_LONGEST_PAUSE,  # its pauses double up to this
             open=True,
         )
         self._process = os.getpid()  # last: a reader of this relies on what is set above
