@@ -63,7 +63,11 @@ class Host(SimpleHTTPRequestHandler):
     """Serves a folder, answers with the 404 page of the site, and prints nothing."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send the page, whatever the address was."""
+        """Send the page, whatever the address was; browsers ask every host for its icon."""
+        if self.path == "/favicon.ico":
+            self.send_response(204)
+            self.end_headers()
+            return
         body = (ROOT / NOT_FOUND).read_bytes()
         self.send_response(code)
         self.send_header("Content-Type", "text/html; charset=utf-8")
