@@ -12,7 +12,10 @@ import json
 import os
 import selectors
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 import pytest
@@ -22,6 +25,8 @@ from tests.seeds import first_seed
 CHUNK = 8
 """How many neighbouring tests a process takes at once: they share fixtures and modules."""
 WIDTH = 4
+WRITE = os.write
+"""A test may replace that of the module."""
 DONE = {"done": True}
 """The last message of a process."""
 LOCAL = ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin")
@@ -68,8 +73,18 @@ class Round:
     def __init__(self, session: pytest.Session, left: Sequence[int]) -> None:
         self._session = session
         self._left = dict.fromkeys(left)
-        self._chunks = [left[at : at + CHUNK] for at in range(0, len(left), CHUNK)]
+        self._chunks = self._in_turn([left[at : at + CHUNK] for at in range(0, len(left), CHUNK)])
         self._running: dict[int, int] = {}
+
+    def _in_turn(self, chunks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Let folders take turns: tests that wait then run beside those that compute."""
+        folders: dict[Path, list[Sequence[int]]] = defaultdict(list)
+        for chunk in chunks:
+            folders[self._session.items[chunk[0]].path.parent].append(chunk)
+        shares = [
+            (at / len(some), chunk) for some in folders.values() for at, chunk in enumerate(some)
+        ]
+        return [chunk for _, chunk in sorted(shares)]
 
     def run(self, processes: int) -> list[int]:
         """Return what is left: nothing, unless a process died."""
@@ -190,9 +205,10 @@ class Process:
                 config.pluginmanager.unregister(plugin)
         config.pluginmanager.register(self)
         capture: Any = config.pluginmanager.getplugin("capturemanager")
-        capture.stop_global_capturing()  # its files are those of all processes
-        capture.start_global_capturing()
-        capture.suspend_global_capture()
+        capturing = capture._global_capturing
+        for stream in (capturing.out, capturing.err):  # the files are those of all processes
+            with TemporaryFile() as own:  # what was imported may have kept the objects
+                os.dup2(own.fileno(), stream.tmpfile.fileno())
         os.environ["PYTEST_XDIST_WORKER"] = f"process{self._number}-{os.getpid()}"
         temporary: Any = vars(config)["_tmp_path_factory"]
         temporary._basetemp = temporary.mktemp(f"process{os.getpid()}", numbered=False)
@@ -221,4 +237,4 @@ class Process:
     def _send(self, message: dict[str, Any]) -> None:
         data = memoryview(json.dumps(message).encode() + b"\n")
         while data:
-            data = data[os.write(self._sent, data) :]
+            data = data[WRITE(self._sent, data) :]

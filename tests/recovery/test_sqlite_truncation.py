@@ -179,11 +179,20 @@ def test_without_checksums_a_truncated_file_would_be_believed(
     assert wrong_lengths(path, range(size - PAGE + 1, size, 41)) != []
 
 
+def is_commit(log: bytes, frame: int) -> bool:
+    """True if a frame ends a transaction: its header has the size of the file after it."""
+    return any(log[frame + 4 : frame + 8])
+
+
 def reads_of_cuts(path: Path, data: bytes, log: bytes) -> list[list[Any] | None]:
-    """What can be read beside each cut of a log, the shortest first."""
+    """What can be read beside each cut of a log, the shortest first.
+
+    Some: behind each frame that ends a transaction, and around every twelfth of all.
+    """
     frames = range(LOG_HEADER, len(log) + 1, FRAME)
     beside = frames if EXHAUSTIVE else frames[::12]
-    lengths = {0, *frames, *(end - 1 for end in beside), *(end + 1 for end in beside[:-1])}
+    ends = frames if EXHAUSTIVE else [end for end in frames[1:] if is_commit(log, end - FRAME)]
+    lengths = {0, *ends, *beside, *(end - 1 for end in beside), *(end + 1 for end in beside[:-1])}
     if EXHAUSTIVE:
         lengths.update(range(0, len(log), 64))
     return [read_left(path, data, log[:length]) for length in sorted(lengths)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -60,17 +61,25 @@ def bytes_per_item(app: Any) -> float:
     return (peaks[2] - peaks[1]) / (MANY - FEW)
 
 
+def least_bytes_per_item(limit: int, app_of: Callable[[str], Any], folder: Path) -> float:
+    """The least of three measurements, or the first below the limit: other threads allocate."""
+    found: list[float] = []
+    while len(found) < 3 and not any(each < limit for each in found):
+        found.append(bytes_per_item(app_of(f"sqlite:///{folder}/map{len(found)}.db")))
+    return min(found)
+
+
 def test_item_of_a_map_takes_little_memory(tmp_path: Path) -> None:
     """Fails if updates are copied before they are applied and a set names the tasks: 1,147."""
-    found = bytes_per_item(app_here(here, store=f"sqlite:///{tmp_path}/map.db"))
+    found = least_bytes_per_item(MOST_BYTES, lambda url: app_here(here, store=url), tmp_path)
     assert found < MOST_BYTES
 
 
 def test_item_that_runs_elsewhere_takes_no_more(tmp_path: Path) -> None:
     """Fails if the attempts of items that have ended are remembered: 1,568 bytes."""
-    found: list[float] = []
     with pool_of() as (pool, _):
-        while len(found) < 3 and not any(each < MOST_BYTES_ELSEWHERE for each in found):
-            store = f"sqlite:///{tmp_path}/map{len(found)}.db"
-            found.append(bytes_per_item(app_on(pool, elsewhere, store=store)))
-    assert min(found) < MOST_BYTES_ELSEWHERE
+
+        def app_of(url: str) -> Any:
+            return app_on(pool, elsewhere, store=url)
+
+        assert least_bytes_per_item(MOST_BYTES_ELSEWHERE, app_of, tmp_path) < MOST_BYTES_ELSEWHERE
