@@ -55,10 +55,15 @@ PUBLIC = (
 NOT_FOR_USERS = {
     "App.runner": "runs and threads, for the layers above",
     "Buildable.runner": "runs and threads, for builds",
+    "Context.ask": "what interrupt() calls",
+    "Context.beat": "the time of the last heartbeat, for executors",
+    "Context.counts": "what count() counts",
+    "Context.data": "the task, for executors",
+    "Context.over": "whether the task has ended, for executors",
     "Capabilities.file_storage": "files of a store with object storage: ours alone",
     "Keyring.sealer": "what the codec asks a keyring for",
 }
-"""Methods of public classes that other parts of the package call, and why they are there."""
+"""Members of public classes that other parts of the package use, and why they are there."""
 SHOWN_AS = {"_Listing": "Store"}
 """Private protocols, each with the public class that people pass."""
 SECTIONS = {
@@ -280,7 +285,7 @@ def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[F
                 methods[part.name] = _method(package, member.module, item.name, part)
     bases = ", ".join(package.public_bases(module, item))
     lines = [f"class {item.name}({bases})" if bases else f"class {item.name}"]
-    lines += [f"    {text}" for field, text in fields.items() if not _is_hidden(field)]
+    lines += [f"    {text}" for field, text in fields.items() if not _is_hidden(item.name, field)]
     made = next((part for part in item.body if getattr(part, "name", "") == "__init__"), None)
     if isinstance(made, Function):
         with suppress(PrivateType):
@@ -288,8 +293,7 @@ def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[F
             lines += [f"    {line}" for line in _signature(shown_init).splitlines()]
     text = f"\n## {item.name}\n\n{_code(chr(10).join(lines))}{_prose(item)}"
     for method in methods.values():
-        hidden = _is_hidden(method.name) or f"{item.name}.{method.name}" in NOT_FOR_USERS
-        if not hidden and method.name[1:] not in methods:
+        if not _is_hidden(item.name, method.name) and method.name[1:] not in methods:
             head = f"\n### {item.name}.{method.name}\n\n"
             text += f"{head}{_code(_signature(method))}{_prose(method)}"
     return text
@@ -318,7 +322,7 @@ def _is_method(item: ast.stmt) -> TypeGuard[Function]:
 
 def _method(package: Package, module: str, owner: str, method: Function) -> Function:
     """Return a method with public types only; a public one with a private type is an error."""
-    if _is_hidden(method.name) or f"{owner}.{method.name}" in NOT_FOR_USERS:
+    if _is_hidden(owner, method.name):
         return method
     try:
         return package.public(module, method)
@@ -326,9 +330,10 @@ def _method(package: Package, module: str, owner: str, method: Function) -> Func
         raise PrivateType(f"{owner}.{method.name}: {error} is not exported") from None
 
 
-def _is_hidden(name: str) -> bool:
+def _is_hidden(owner: str, name: str) -> bool:
     """Whether a member is of no interest: private, a test of the contract, an error's code."""
-    return name.startswith(("_", "test_")) or name == "code"
+    is_private = name.startswith(("_", "test_")) or name == "code"
+    return is_private or f"{owner}.{name}" in NOT_FOR_USERS
 
 
 def _is_overload(item: Function) -> bool:

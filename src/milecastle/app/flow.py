@@ -121,14 +121,14 @@ class Flow(Generic[P, R]):
         result = {RESULT: NotRequired[hints.get("return", Any)]}
         state = _typed_dict(self.name, {n: NotRequired[types[n]] for n in types} | result)
         given = {n: NotRequired[types[n]] if n in optional else types[n] for n in types}
-        graph = StateGraph[Any](
+        graph = _FlowGraph(
             state,
             name=self.name,
             input=_typed_dict(f"{self.name} input", given) if given else None,
             topics=topics,
             config=config,
         )
-        graph.add_flow(self.name, self._node(), self._version, self._call_types())
+        graph.declare(self.name, self._node(), self._version, self._call_types())
         graph.add_edges(START, self.name, END)
         graph.with_default_config(ExecutionConfig(max_steps=None, cycle_detection=False))
         return graph
@@ -164,6 +164,18 @@ class Flow(Generic[P, R]):
             return update(run_flow(ctx, function, given, most))
 
         return acall if is_async(function) else call
+
+
+class _FlowGraph(StateGraph[Any]):
+    def declare(
+        self, name: str, function: Callable[..., Any], version: str, types: tuple[Any, ...]
+    ) -> None:
+        """Add the only node; ``types`` are its calls'."""
+        goto = (name,)  # by continue_as_new()
+        self._add_node(
+            name, function, version=version, retry=None, timeout=None, goto=goto, flow=True
+        )
+        self._declared.call_types = types
 
 
 def _hints(function: Any) -> dict[str, Any]:

@@ -12,7 +12,17 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from time import sleep
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import msgspec
 
@@ -32,6 +42,7 @@ from milecastle.ports.buckets import MOST, Turn, check_amount, check_bucket, mar
 from milecastle.ports.files import FileReader
 from milecastle.ports.mailbox import Sent
 from milecastle.ports.task import MISSING, Draw, NewChild, TaskPort
+from milecastle.support.migration_hints import refuse_attribute
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -96,15 +107,15 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     origin: Origin
     failures: Mapping[str, Any]
     data: RunTask
-    began: str
+    _began: str
     port: TaskPort
-    questions: int = 0
-    sleeps: int = 0
-    receives: int = 0
-    sends: int = 0
-    spawns: int = 0
-    draws: int = 0
-    waited: bool = False
+    _questions: int = 0
+    _sleeps: int = 0
+    _receives: int = 0
+    _sends: int = 0
+    _spawns: int = 0
+    _draws: int = 0
+    _waited: bool = False
     beat: float = 0.0
     over: bool = False
     call: str = ""
@@ -120,7 +131,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         from hashlib import sha256
 
         where = (self.thread.tenant, self.thread.thread) if self.thread else (self.run_id, "")
-        components = (*where, self.began, str(self.step), self.task)
+        components = (*where, self._began, str(self.step), self.task)
         text = "".join(f"{len(part)}:{part}" for part in components)
         return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -233,7 +244,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         beginning, and this call returns.
         """
         self._refuse_in_flow("sleep(...)")
-        label, self.sleeps = f"{self.task}/~{self.sleeps}", self.sleeps + 1
+        label, self._sleeps = f"{self.task}/~{self._sleeps}", self._sleeps + 1
         moment, seconds = read_time(until, "ctx.sleep()")
         wake_at = self.port.wake_time(label, moment, seconds)
         if wake_at is not None:
@@ -326,7 +337,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 f"node '{self.node}' is in a subgraph, and messages are sent to the thread of the "
                 "whole graph: receive them in a node of that, and pass them in the state"
             )
-        label, self.receives = f"{self.task}/@{self.receives}", self.receives + 1
+        label, self._receives = f"{self.task}/@{self._receives}", self._receives + 1
         seconds = seconds_of(timeout, "timeout=")
         until, is_over = None, False
         if seconds is not None:
@@ -359,7 +370,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
 
     def _name_of_send(self) -> str:
         self._refuse_if_over()
-        number, self.sends = self.sends, self.sends + 1
+        number, self._sends = self._sends, self._sends + 1
         return f"{self.idempotency_key}/{number}"
 
     def spawn(
@@ -439,7 +450,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         root = own.removeprefix(own_name("child", ""))[:40]
         found: list[NewChild] = []
         for place, input in enumerate(inputs):
-            number, self.spawns = self.spawns, self.spawns + 1
+            number, self._spawns = self._spawns, self._spawns + 1
             name = own_name("child", f"{root}/{self.task[:20]}.{number}-{key[:16]}")
             thread, call = threads[place] if threads else name, f"{key}/{number}"
             stays = on_cancel == "leave"
@@ -479,27 +490,9 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
 
         It belongs to the tenant, outlives the thread, and is not rewound by a fork.
         """
-        return TaskMemory(self)
-
-    def remember(self, write: str, **how: Any) -> None:
-        """Implementation of ``ctx.memory.put`` and ``delete``."""
-        self._refuse_lost_write(how)
-        self.port.remember(self.data, write, how)
-
-    async def aremember(self, write: str, **how: Any) -> None:
-        """Async version of ``remember``."""
-        self._refuse_lost_write(how)
-        await self.port.aremember(self.data, write, how)
-
-    def recall(self, read: str, **how: Any) -> Any:
-        """Implementation of ``ctx.memory``'s reads."""
-        self._refuse_in_flow_itself()
-        return self.port.recall(self.data, read, how)
-
-    async def arecall(self, read: str, **how: Any) -> Any:
-        """Async version of ``recall``."""
-        self._refuse_in_flow_itself()
-        return await self.port.arecall(self.data, read, how)
+        return TaskMemory(
+            self.port, self.data, self._refuse_in_flow_itself, self._refuse_lost_write
+        )
 
     def _refuse_lost_write(self, how: Mapping[str, Any]) -> None:
         """Refuse a write that would not be made again when the node is repeated."""
@@ -569,7 +562,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     def _taking(self, name: str, amount: int) -> tuple[int, str]:
         check_bucket(name)
         check_amount(amount, 1)
-        self.waited = False
+        self._waited = False
         return amount, self._draw(f"take {name}")
 
     def _settling(
@@ -591,7 +584,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             raise InvalidRequest(
                 f"flow '{self.node}' is replayed, and buckets change: take inside a step"
             )
-        number, self.draws = self.draws, self.draws + 1
+        number, self._draws = self._draws, self._draws + 1
         text = f"{self.idempotency_key}/{number} {what}"
         own = marks_of(self.thread) if self.thread else ""
         return own + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -602,10 +595,10 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             return 0.0
         if self.call:
             return min(turn.wait, _WAITS_HERE)
-        if turn.wait < _WAITS_HERE and not self.waited:
-            self.waited = True
+        if turn.wait < _WAITS_HERE and not self._waited:
+            self._waited = True
             return turn.wait
-        raise Paused(f"{self.task}/%{self.draws - 1}", until=turn.ready_at)
+        raise Paused(f"{self.task}/%{self._draws - 1}", until=turn.ready_at)
 
     def count(self, name: str) -> int:
         """Number of earlier calls with this name, in this attempt.
@@ -630,7 +623,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         if self.flow is not None:
             return self.flow.ask(question, show, answer, within, otherwise)
         self._refuse_in_flow("interrupt(...)")
-        number, self.questions = self.questions, self.questions + 1
+        number, self._questions = self._questions, self._questions + 1
         found = Interrupt(
             id=f"{self.task}/{number}",
             node=self.node,
@@ -666,6 +659,11 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 f"node '{self.node}' is over (it timed out or was cancelled), but its code is "
                 "still running: nothing more is recorded for it"
             )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> None:
+            refuse_attribute("Context", name)
 
 
 _recording: ContextVar[bool] = ContextVar("milecastle_recording", default=False)
@@ -732,7 +730,7 @@ class RunningTask(msgspec.Struct, eq=False):
                 origin=facts.origin,
                 failures=facts.failures,
                 data=task,
-                began=facts.began,
+                _began=facts.began,
                 port=port,
                 over=self.over,
                 call=task.call,

@@ -28,6 +28,7 @@ from milecastle.model.memory import (
     check_total,
 )
 from milecastle.model.task import RunTask
+from milecastle.ports.task import TaskPort
 
 Writes = tuple[MemoryWrite, ...]
 
@@ -177,23 +178,22 @@ def unpacked(kept: Sequence[Sequence[Any]]) -> Writes:
     return tuple(msgspec.convert(one, MemoryWrite) for one in each)
 
 
-class Asks(Protocol):
-    def remember(self, write: str, **how: Any) -> None: ...
-
-    async def aremember(self, write: str, **how: Any) -> None: ...
-
-    def recall(self, read: str, **how: Any) -> Any: ...
-
-    async def arecall(self, read: str, **how: Any) -> Any: ...
-
-
 class TaskMemory:
     """Long-term memory in a node. Its writes are part of the step's commit."""
 
-    __slots__ = ("_asks",)
+    __slots__ = ("_port", "_refuse_read", "_refuse_write", "_task")
 
-    def __init__(self, asks: Asks) -> None:
-        self._asks = asks
+    def __init__(
+        self,
+        port: TaskPort,
+        task: RunTask,
+        refuse_read: Callable[[], None],
+        refuse_write: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._port = port
+        self._task = task
+        self._refuse_read = refuse_read
+        self._refuse_write = refuse_write
 
     def put(
         self,
@@ -213,7 +213,7 @@ class TaskMemory:
         absent: otherwise the node runs again, three times, and then fails with ``MemoryChanged``.
         """
         how = {"ttl": ttl, "words": words, "embed": embed, "if_version": if_version}
-        self._asks.remember("prepare", namespace=namespace, key=key, value=value, **how)
+        self._write("prepare", namespace=namespace, key=key, value=value, **how)
 
     async def aput(
         self,
@@ -228,24 +228,24 @@ class TaskMemory:
     ) -> None:
         """Async version of ``put``."""
         how = {"ttl": ttl, "words": words, "embed": embed, "if_version": if_version}
-        await self._asks.aremember("prepare", namespace=namespace, key=key, value=value, **how)
+        await self._awrite("prepare", namespace=namespace, key=key, value=value, **how)
 
     def delete(self, namespace: Sequence[str], key: str) -> None:
         """Delete an item, with the step's commit."""
-        self._asks.remember("removal", namespace=namespace, key=key)
+        self._write("removal", namespace=namespace, key=key)
 
     async def adelete(self, namespace: Sequence[str], key: str) -> None:
         """Async version of ``delete``."""
-        await self._asks.aremember("removal", namespace=namespace, key=key)
+        await self._awrite("removal", namespace=namespace, key=key)
 
     def get(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
         """An item, or ``None``."""
-        found: MemoryItem | None = self._asks.recall("get", namespace=namespace, key=key)
+        found: MemoryItem | None = self._read("get", namespace=namespace, key=key)
         return found
 
     async def aget(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
         """Async version of ``get``."""
-        found: MemoryItem | None = await self._asks.arecall("get", namespace=namespace, key=key)
+        found: MemoryItem | None = await self._aread("get", namespace=namespace, key=key)
         return found
 
     def list(
@@ -255,16 +255,14 @@ class TaskMemory:
 
         ``after`` is the previous page's last item.
         """
-        found: Sequence[MemoryItem] = self._asks.recall(
-            "list", under=under, limit=limit, after=after
-        )
+        found: Sequence[MemoryItem] = self._read("list", under=under, limit=limit, after=after)
         return found
 
     async def alist(
         self, under: Sequence[str] = (), *, limit: int = 100, after: MemoryItem | None = None
     ) -> Sequence[MemoryItem]:
         """Async version of ``list``."""
-        found: Sequence[MemoryItem] = await self._asks.arecall(
+        found: Sequence[MemoryItem] = await self._aread(
             "list", under=under, limit=limit, after=after
         )
         return found
@@ -274,7 +272,7 @@ class TaskMemory:
     ) -> Sequence[tuple[str, ...]]:
         """Namespaces that have items and begin with these labels."""
         how = {"under": under, "limit": limit, "after": after}
-        found: Sequence[tuple[str, ...]] = self._asks.recall("namespaces", **how)
+        found: Sequence[tuple[str, ...]] = self._read("namespaces", **how)
         return found
 
     async def anamespaces(
@@ -282,7 +280,7 @@ class TaskMemory:
     ) -> Sequence[tuple[str, ...]]:
         """Async version of ``namespaces``."""
         how = {"under": under, "limit": limit, "after": after}
-        found: Sequence[tuple[str, ...]] = await self._asks.arecall("namespaces", **how)
+        found: Sequence[tuple[str, ...]] = await self._aread("namespaces", **how)
         return found
 
     def search(
@@ -301,7 +299,7 @@ class TaskMemory:
         ``{"age": {">=": 18}}``.
         """
         how = {"words": words, "near": near, "where": where, "limit": limit}
-        found: Sequence[MemoryHit] = self._asks.recall("search", under=under, **how)
+        found: Sequence[MemoryHit] = self._read("search", under=under, **how)
         return found
 
     async def asearch(
@@ -315,5 +313,21 @@ class TaskMemory:
     ) -> Sequence[MemoryHit]:
         """Async version of ``search``."""
         how = {"words": words, "near": near, "where": where, "limit": limit}
-        found: Sequence[MemoryHit] = await self._asks.arecall("search", under=under, **how)
+        found: Sequence[MemoryHit] = await self._aread("search", under=under, **how)
         return found
+
+    def _write(self, write: str, **how: Any) -> None:
+        self._refuse_write(how)
+        self._port.remember(self._task, write, how)
+
+    async def _awrite(self, write: str, **how: Any) -> None:
+        self._refuse_write(how)
+        await self._port.aremember(self._task, write, how)
+
+    def _read(self, read: str, **how: Any) -> Any:
+        self._refuse_read()
+        return self._port.recall(self._task, read, how)
+
+    async def _aread(self, read: str, **how: Any) -> Any:
+        self._refuse_read()
+        return await self._port.arecall(self._task, read, how)

@@ -105,16 +105,6 @@ class GraphBuilder(Generic[S]):
         )
         self._declared.nodes.append(NodeDeclaration(_name(name), function, told, caller()))
 
-    def add_flow(
-        self, name: str, function: Callable[..., Any], version: str, types: tuple[Any, ...]
-    ) -> None:
-        """Add a flow graph's only node; ``types`` are its calls'."""
-        goto = (name,)  # by again()
-        self._add_node(
-            name, function, version=version, retry=None, timeout=None, goto=goto, flow=True
-        )
-        self._declared.call_types = types
-
     def _find_node(self, name: str, function: Any) -> int | None:
         wanted = name, qualified_name(function)
         found = [(node.name, qualified_name(node.function)) for node in self._declared.nodes]

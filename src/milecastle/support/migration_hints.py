@@ -37,6 +37,12 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "run": "app.invoke(input, thread=...)",
         "arun": "await app.ainvoke(input, thread=...)",
     },
+    "Context": {
+        "remember": "ctx.memory.put(namespace, key, value)",
+        "recall": "ctx.memory.get(namespace, key)",
+        "aremember": "await ctx.memory.aput(namespace, key, value)",
+        "arecall": "await ctx.memory.aget(namespace, key)",
+    },
     "Snapshot": {
         "config": "snapshot.key for the thread, snapshot.id for the checkpoint",
         "created_at": "snapshot.timestamp",
@@ -44,6 +50,7 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "tasks": "snapshot.interrupts for open questions, snapshot.next for what runs next",
     },
     "StateGraph": {
+        "add_flow": "@flow on a function, then function.compile()",
         "set_finish_point": "graph.set_exit_point(name)",
         "set_conditional_entry_point": "graph.add_conditional_edges(START, router, targets)",
         "add_sequence": "graph.add_edges(START, 'first', 'second', END)",

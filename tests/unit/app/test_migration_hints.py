@@ -18,6 +18,7 @@ from milecastle import (
     START,
     App,
     CheckpointConfig,
+    Context,
     ExecutionConfig,
     ExecutionOptions,
     InvalidRequest,
@@ -277,6 +278,7 @@ def test_a_method_under_its_old_name_says_the_new_one(habit: str, instead: str) 
     ("habit", "instead"),
     [
         ("set_finish_point", "set_exit_point"),
+        ("add_flow", "@flow"),
         ("add_sequence", "add_edges"),
         ("invoke", r"graph\.compile\(\)"),
     ],
@@ -285,6 +287,21 @@ def test_a_method_of_a_graph_under_its_old_name_says_the_new_one(habit: str, ins
     """Seen to fail without ``StateGraph.__getattr__``."""
     with pytest.raises(AttributeError, match=instead):
         getattr(declared(), habit)
+
+
+@pytest.mark.parametrize("habit", ["remember", "recall", "aremember", "arecall"])
+def test_a_method_of_a_context_under_its_old_name_says_the_new_one(habit: str) -> None:
+    """Seen to fail without ``Context.__getattr__``."""
+    graph = StateGraph(Count)
+
+    @graph.node
+    def look(state: Count, ctx: Context) -> None:
+        assert not hasattr(ctx, "nonsense")
+        with pytest.raises(AttributeError, match=r"ctx\.memory"):
+            getattr(ctx, habit)
+
+    graph.add_edges(START, "look", END)
+    graph.compile().invoke({"n": 1})
 
 
 def test_a_key_of_the_state_is_not_an_attribute_of_the_result() -> None:
