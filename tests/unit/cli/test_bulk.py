@@ -51,32 +51,32 @@ def threads(desk: Desk, *arguments: str) -> list[str]:
 
 def test_failed_runs_are_listed(held: Desk) -> None:
     """Fails if the filter by graph or status is not applied."""
-    assert threads(held, "--failed") == ["t0", "t1", "t2"]
-    assert threads(held, "--failed", "--limit", "2") == ["t0", "t1"]
-    assert threads(held, "--failed", "--graph", "fragile") == ["t0", "t1", "t2"]
-    assert threads(held, "--failed", "--graph", "other") == []
+    assert threads(held, "--status", "failed") == ["t0", "t1", "t2"]
+    assert threads(held, "--status", "failed", "--limit", "2") == ["t0", "t1"]
+    assert threads(held, "--status", "failed", "--graph", "fragile") == ["t0", "t1", "t2"]
+    assert threads(held, "--status", "failed", "--graph", "other") == []
     assert threads(held, "--status", "queued") == []
-    assert "RuntimeError at write" in held.out("runs", "--failed")
-    assert "has no runs" in held.call("runs", "--failed", "--tenant", "other").stderr
+    assert "RuntimeError at write" in held.out("runs", "--status", "failed")
+    assert "has no runs" in held.call("runs", "--status", "failed", "--tenant", "other").stderr
 
 
 def test_failed_runs_are_retried_in_bulk(held: Desk) -> None:
     """Fails if a thread is left out, or one that was retried is retried again."""
     (held.folder / "broken").unlink()
-    arguments = ("--failed", "--retry-all", "--app", "fragile:app")
+    arguments = ("--status", "failed", "--retry-all", "--app", "fragile:app")
     assert "2 runs retried, 0 skipped" in held.out("runs", *arguments, "--limit", "2")
     assert threads(held, "--status", "queued") == ["t0", "t1"]
     document = held.json(RunsDocument, "runs", *arguments)
     assert (document.changed, document.skipped) == (1, 0)
     held.call("worker", "fragile:app", "--until-idle", "--poll", "0.05")
-    assert threads(held, "--failed") == []
+    assert threads(held, "--status", "failed") == []
     assert "0 runs retried" in held.out("runs", *arguments)
 
 
 def test_queued_runs_are_cancelled_in_bulk(held: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails without progress on stderr, and if a cancelled run counts as skipped."""
     monkeypatch.setattr("milecastle.cli.verbs.runs._EVERY", 0.0)
-    held.call("runs", "--failed", "--retry-all", "--app", "fragile:app")
+    held.call("runs", "--status", "failed", "--retry-all", "--app", "fragile:app")
     result = held.call("runs", "--status", "queued", "--cancel-all")
     assert "3 runs cancelled, 0 skipped" in result.stdout
     assert "2 runs cancelled, 0 skipped" in result.stderr
@@ -87,7 +87,7 @@ def test_only_the_runs_that_were_listed_are_cancelled(
     held: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Was broken: a run that started after the thread was looked at was cancelled."""
-    held.call("runs", "--failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
+    held.call("runs", "--status", "failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
 
     def later(*args: Any) -> Any:
         given = ("--thread", "t0", "--input", '{"topic": "y"}', "--if-busy", "cancel")
@@ -102,8 +102,8 @@ def test_only_the_runs_that_were_listed_are_cancelled(
 
 def test_threads_are_deleted_in_bulk(held: Desk) -> None:
     """Fails if threads of another status are deleted, or one is left."""
-    held.call("runs", "--failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
-    assert "2 runs deleted, 0 skipped" in held.out("runs", "--failed", "--delete-all")
+    held.call("runs", "--status", "failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
+    assert "2 runs deleted, 0 skipped" in held.out("runs", "--status", "failed", "--delete-all")
     assert threads(held) == ["t0", "t0"]
 
 
@@ -117,7 +117,9 @@ def test_what_changed_meanwhile_or_refuses_is_skipped(
     held.call("submit", "demo:app", "--thread", "t3", "--input", '{"topic": "x"}')
     held.call("cancel", "t3")
     for name in ("t0", "t1"):
-        held.call("runs", "--failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
+        held.call(
+            "runs", "--status", "failed", "--retry-all", "--limit", "1", "--app", "fragile:app"
+        )
         held.call("cancel", name)
     real = SqliteStore.thread
 
@@ -134,13 +136,14 @@ def test_what_changed_meanwhile_or_refuses_is_skipped(
     "arguments",
     [
         ("--retry-all",),
+        ("--failed",),
         ("--graph", "x"),
-        ("--failed", "--cancel-all"),
+        ("--status", "failed", "--cancel-all"),
         ("--status", "queued", "--retry-all"),
         ("--status", "completed", "--cancel-all"),
-        ("--failed", "--retry-all", "--delete-all"),
+        ("--status", "failed", "--retry-all", "--delete-all"),
         ("--delete-all",),
-        ("t", "--failed"),
+        ("t", "--status", "failed"),
     ],
     ids=" ".join,
 )
@@ -153,7 +156,7 @@ def test_threads_of_another_graph_are_not_retried(held: Desk) -> None:
     code = (held.folder / "fragile.py").read_text()
     assert code.count('name="fragile"') == 1
     (held.folder / "twin.py").write_text(code.replace('name="fragile"', 'name="twin"'))
-    result = held.call("runs", "--failed", "--retry-all", "--app", "twin:app")
+    result = held.call("runs", "--status", "failed", "--retry-all", "--app", "twin:app")
     assert "0 runs retried, 3 skipped" in result.stdout
     assert "t0 was skipped: it is of the graph 'fragile'" in result.stderr
-    assert threads(held, "--failed") == ["t0", "t1", "t2"]
+    assert threads(held, "--status", "failed") == ["t0", "t1", "t2"]

@@ -46,7 +46,6 @@ from milecastle.views.showing import run_lines
     "--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number to list per thread."
 )
 @click.option("--subgraphs", is_flag=True, help="Include runs of subgraphs.")
-@click.option("--failed", "status", flag_value="failed", help="Only runs that failed and are held.")
 @click.option(
     "--status",
     type=click.Choice(
@@ -54,7 +53,7 @@ from milecastle.views.showing import run_lines
     ),
     help="Only the current runs of threads with this status.",
 )
-@click.option("--graph", metavar="NAME", help="With --failed or --status: only of this graph.")
+@click.option("--graph", metavar="NAME", help="With --status: only of this graph.")
 @click.option("--retry-all", is_flag=True, help="Queue those that failed for the workers again.")
 @click.option("--cancel-all", is_flag=True, help="Close those that have not ended.")
 @click.option("--delete-all", is_flag=True, help="Delete their threads, with all runs.")
@@ -76,9 +75,9 @@ def command(
 ) -> None:
     """List runs, or show one with its failure.
 
-    Of one thread or of all, newest first within a thread; file runs come last. With --failed or
-    --status the runs of one status are listed, retried, cancelled or deleted, one after the other:
-    it is safe to interrupt this and to call it again.
+    Of one thread or of all, newest first within a thread; file runs come last. With --status
+    the runs of one status are listed, retried, cancelled or deleted, one after the other: it is
+    safe to interrupt this and to call it again.
     """
     flags: dict[BulkAction, bool] = {"retry": retry_all, "cancel": cancel_all, "delete": delete_all}
     given: list[BulkAction] = [action for action, is_given in flags.items() if is_given]
@@ -86,10 +85,10 @@ def command(
         raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
     action = given[0] if given else None
     if status is None and (graph or action):
-        raise click.UsageError("--graph and --...-all need --failed or --status")
+        raise click.UsageError("--graph and --...-all need --status")
     if status is not None:
         if thread is not None or run_id or subgraphs or workspace:
-            raise click.UsageError("--failed and --status list threads of the store: name none")
+            raise click.UsageError("--status lists threads of the store: name none")
         _of_status(session, status, graph, limit, action)
         return
     if run_id and not thread:

@@ -83,7 +83,7 @@ def show_failures(request: ApiRequest) -> PageView:
         live="_failures.html",
         behind=behind,
         title="Failures",
-        commands=(("runs", *of_tenant(request.tenant), "--failed", "--limit=100"),),
+        commands=(("runs", *of_tenant(request.tenant), "--status=failed", "--limit=100"),),
         values={
             "failures": found,
             "groups": [_shown(group, excerpts) for group in found.groups],
