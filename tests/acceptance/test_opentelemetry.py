@@ -94,7 +94,7 @@ def test_a_run_its_steps_tasks_and_commits_are_spans(tmp_path: Path) -> None:
     ]
     assert [parent_of(one) for one in commits] == [id_of(run), *map(id_of, steps)]
     counts = seen.counts()
-    assert counts["milecastle.run.duration"] == {"trip completed": 1}
+    assert counts["milecastle.segment.duration"] == {"trip completed": 1}
     assert counts["milecastle.step.duration"] == {"trip": 2}
     assert counts["milecastle.task.duration"] == {"trip a": 1, "trip b": 1}
     assert counts["milecastle.commit.duration"] == {"trip": 3}
@@ -302,7 +302,7 @@ def test_retries_conflicts_and_takeovers_are_counted(tmp_path: Path) -> None:
     assert counts["milecastle.commit.conflicts"] == {"trip": 1}
     assert counts["milecastle.run.takeovers"] == {"trip": 1}
     assert [about(one, "error.type") for one in seen.named("commit")].count("Conflict") == 1
-    assert counts["milecastle.run.duration"]["trip failed Conflict"] == 1
+    assert counts["milecastle.segment.duration"]["trip failed Conflict"] == 1
 
 
 @pytest.mark.requirement("O3")

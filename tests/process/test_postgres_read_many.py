@@ -32,7 +32,7 @@ def test_a_damaged_thread_is_refused_and_the_others_run(caplog: pytest.LogCaptur
         worker = Worker([app])
 
         async def rested() -> bool:
-            return bool(worker.counters.totals("refused")) and not worker.running
+            return bool(worker.counters.totals("threads_refused")) and not worker.running
 
         async def serve() -> None:
             serving = asyncio.create_task(worker.run())

@@ -194,7 +194,7 @@ class Claimer:
                 _log.warning("worker %s cannot give a thread back: %s", self._context.id, error)
                 owed[key] = owed.pop(key)
                 return
-            self._context.counters.add("given_back", given)
+            self._context.counters.add("threads_released", given)
             del owed[key]
 
     def check(self) -> None:

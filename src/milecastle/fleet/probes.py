@@ -114,7 +114,7 @@ class Probes:
     def metrics(self) -> str:
         queue, age = self._depths.get()
         queue = [*queue]
-        queue.append(_gauge("queue_age_seconds", "How old the figures of the queue are.", age))
+        queue.append(_gauge("queue_data_age_seconds", "How long ago the queue was read.", age))
         return render([*self._of_worker(), *queue, *self._worker.durations])
 
     def _of_worker(self) -> list[Family]:
@@ -147,11 +147,11 @@ _TOTALS = (
     ("claim_seconds", "", "The time that claims took."),
     ("segments_started", "", "Segments: runs from wake-up to rest."),
     ("segments_ended", "status", "Segments that ended, by how."),
-    ("retried", "", "Segments that retried a run that had failed."),
-    ("taken_over", "", "Segments of runs whose worker had been lost."),
-    ("refused", "", "Threads that did not fit the code of this worker."),
-    ("lost", "", "Threads that were taken from this worker."),
-    ("given_back", "", "Threads that it gave back without a rest."),
+    ("segments_retried", "", "Segments that retried a run that had failed."),
+    ("segments_taken_over", "", "Segments of runs whose worker had been lost."),
+    ("threads_refused", "", "Threads that did not fit the code of this worker."),
+    ("threads_lost", "", "Threads that were taken from this worker."),
+    ("threads_released", "", "Threads that it released before they stopped."),
 )
 
 

@@ -127,9 +127,9 @@ class Segments:
             waited = self._context.clock.now() - info.due_at
             self._context.durations.waits.observe(waited / 1_000_000)
         if is_lost:
-            self._context.counters.add("taken_over")
+            self._context.counters.add("segments_taken_over")
         if info.status == "failed":
-            self._context.counters.add("retried")
+            self._context.counters.add("segments_retried")
         call = Call(thread=info.key, if_exists="take_over", assignment=assignment, known=known)
         try:
             segment.losses = count_lost(self._context.store, info.key) if is_lost else 0
@@ -273,7 +273,7 @@ class Segments:
             )
 
     def _refuse(self, key: ThreadKey, error: Exception) -> None:
-        self._context.counters.add("refused")
+        self._context.counters.add("threads_refused")
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         delay = min(_LONGEST_REFUSAL, 2.0 ** (count - 1))
         _log.warning(
@@ -293,7 +293,7 @@ class Segments:
             self._drop(segment)
 
     def _drop(self, segment: ClaimedThread) -> None:
-        self._context.counters.add("lost", not segment.is_lost)
+        self._context.counters.add("threads_lost", not segment.is_lost)
         segment.is_lost = True
         if segment.task is not None:
             self.has_abandoned |= segment.task.cancel()

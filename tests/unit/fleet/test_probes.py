@@ -229,12 +229,12 @@ def test_a_scrape_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.Monke
 
             await until(is_counted, 30)
             store.hangs = threading.Event()
-            before = (await asked.samples())["milecastle_queue_age_seconds"]
+            before = (await asked.samples())["milecastle_queue_data_age_seconds"]
 
             async def is_older() -> bool:
                 samples = await asked.samples()
                 assert samples[f'{name},tenant="default"}}'] == 1
-                return samples["milecastle_queue_age_seconds"] > before + 0.1
+                return samples["milecastle_queue_data_age_seconds"] > before + 0.1
 
             await until(is_older, 30)
             store.is_away = True
@@ -292,7 +292,7 @@ def test_what_a_worker_does_is_counted() -> None:
     assert samples["milecastle_claims_total"] >= 1
     assert samples["milecastle_claim_seconds_total"] > 0
     assert samples["milecastle_capacity"] == QUICK.concurrency
-    assert samples["milecastle_lost_total"] == 0
+    assert samples["milecastle_threads_lost_total"] == 0
     assert samples["milecastle_heartbeat_age_seconds"] >= 0
     assert samples["milecastle_ready"] == 1
 

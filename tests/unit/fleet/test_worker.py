@@ -327,7 +327,7 @@ def test_a_thread_that_cannot_be_read_is_tried_after_a_growing_time() -> None:
         await asyncio.wait_for(worker.run_until_idle(), 10.0)
 
     asyncio.run(serve())
-    assert worker.counters.totals("refused") == {"": 1.0}
+    assert worker.counters.totals("threads_refused") == {"": 1.0}
     info = store.thread(ThreadKey("default", "t"))
     assert info is not None
     assert not info.worker
@@ -353,5 +353,5 @@ def test_a_segment_that_rests_is_not_lost() -> None:
     app.submit(start(), "t")
     workers.append(Worker([app], QUICK))
     asyncio.run(workers[0].run_until_idle())
-    assert sum(workers[0].counters.totals("lost").values()) == 0
+    assert sum(workers[0].counters.totals("threads_lost").values()) == 0
     assert workers[0].counters.totals("segments_ended") == {"completed": 1.0}

@@ -35,7 +35,7 @@ class Meters:
         self.active = meter.create_up_down_counter(
             "milecastle.run.active", "{run}", "Runs that this process drives."
         ).add
-        self.run = duration("run", "runs, from where they start or continue to where they stop")
+        self.run = duration("segment", "segments: from where a run starts or continues to its stop")
         self.step = duration("step", "steps, with their commit")
         self.task = duration("task", "attempts at tasks")
         self.commit = duration("commit", "commits, until they are durable")
