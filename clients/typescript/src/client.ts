@@ -76,7 +76,10 @@ export class Client {
     this.#fetch = options.fetch ?? ((...given) => fetch(...given));
   }
 
-  /** Queue a run for the workers. Each call is a run of its own, unless it has another's key. */
+  /**
+   * Queue a run for the workers. Each call is a run of its own, unless it has another's key: that
+   * run is found as it is. With `options.retry` one that failed or was cancelled is retried.
+   */
   async submit(input: RunRequest["input"], given: Submitting = {}): Promise<SubmitDocument> {
     const { thread = crypto.randomUUID(), ...more } = given;
     const options = { retry: false, ...more.options };
