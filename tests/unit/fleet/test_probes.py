@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import msgspec.structs
@@ -295,6 +296,19 @@ def test_what_a_worker_does_is_counted() -> None:
     assert samples["milecastle_threads_lost_total"] == 0
     assert samples["milecastle_heartbeat_age_seconds"] >= 0
     assert samples["milecastle_ready"] == 1
+
+
+def test_every_total_that_a_worker_counts_is_reported() -> None:
+    """Seen to fail with a counter under another name than its metric: it stayed at 0."""
+    sources = Path(probes.__file__).parent.glob("*.py")
+    counted = re.findall(r'counters\.add\("(\w+)"', "".join(one.read_text() for one in sources))
+
+    async def scrape() -> str:
+        async with probed(line(MemoryStore(), ("a", note("a")))) as asked:
+            return (await asked.ask("/metrics"))[1]
+
+    reported = set(re.findall(r"# TYPE milecastle_(\w+)_total counter", asyncio.run(scrape())))
+    assert set(counted) == reported != set()
 
 
 def test_the_number_of_requests_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
