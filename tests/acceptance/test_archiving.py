@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
@@ -21,6 +21,7 @@ from milecastle import (
     append,
     interrupt,
 )
+from milecastle.app.upkeep import retention
 from milecastle.errors import InvalidRequest, NoObjects
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import OffloadingStore, SharedObjects, offload
@@ -129,6 +130,27 @@ def test_a_waiting_thread_keeps_what_its_head_needs(store: OffloadingStore) -> N
     assert archive(store)
     assert rows(store) == head.seq - head.roll_seq + 1
     assert app.resume("t", answer=True)["ok"] is True
+
+
+def test_a_thread_that_continued_meanwhile_is_not_closed(
+    store: OffloadingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: a checkpoint was appended to a thread that asked by then, and its workers lost
+    it. Fails if the head at which the thread was over is not compared."""
+    app, honest = an_app(store), retention.archive_thread
+    app.invoke({"n": 0}, thread="t")
+    app.resume("t", answer=True)
+
+    def continue_first(*given: Any, **named: Any) -> int:
+        monkeypatch.undo()
+        assert app.invoke({"n": 7}, thread="t").status == "interrupted"
+        later = named["before"] + 3_600_000_000  # by a clock that is an hour ahead
+        return honest(*given, **named | {"before": later})
+
+    monkeypatch.setattr(retention, "archive_thread", continue_first)
+    archive(store)
+    assert next(app.history("t")).source == "interrupt"
+    assert app.resume("t", answer=False)["ok"] is False
 
 
 def test_retention_deletes_archived_checkpoints(store: OffloadingStore) -> None:
