@@ -40,7 +40,7 @@ from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
 from tests.model import remembering
 from tests.model.graphs import Settings, State, input_of
-from tests.model.history import PAST, Call, History
+from tests.model.history import PAST, Call, History, Past
 
 __all__ = ["Input", "Plan", "perform"]
 
@@ -262,11 +262,7 @@ def _retain(app: App[State], tenant: str, rule: Retention) -> None:
         raise error
 
 
-Shown = tuple[int, str, int | None]
-"""A checkpoint of a history: its seq, its id, and a digest of its state if that was read."""
-
-
-def _past(app: App[State], key: ThreadKey, pick: int | None) -> list[Shown]:
+def _past(app: App[State], key: ThreadKey, pick: int | None) -> list[Past]:
     """A history, newest first, with the state of one checkpoint, or without ``pick`` of all."""
     found = list(app.history(key))
     read = {pick % len(found)} if found and pick is not None else range(len(found))

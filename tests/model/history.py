@@ -22,6 +22,7 @@ __all__ = [
     "Effect",
     "History",
     "Outcome",
+    "Past",
     "Seen",
     "cancels",
     "deletes",
@@ -33,6 +34,9 @@ __all__ = [
 
 PAST = ("past", "archive", "prune", "restore")
 """Calls that return the history of their thread, read at their end."""
+
+Past = tuple[int, str, int | None]
+"""A checkpoint of a history: its seq, its id, and a digest of its state if that was read."""
 
 Outcome = Literal["open", "returned", "refused", "unknown"]
 

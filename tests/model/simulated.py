@@ -209,7 +209,8 @@ class Mailing(Process):
         super().__init__(course, name)
         whole = cast("ModelCourse", course).with_objects(self.connection)
         if whole is not self.connection:
-            cast("Any", self.connection).rollup_after = ROLLUP_AFTER
+            own: Any = self.connection
+            own.rollup_after = ROLLUP_AFTER
             whole.process = self
             self.connection = whole
 

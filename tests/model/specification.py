@@ -16,6 +16,7 @@ from tests.model.history import (
     PAST,
     Call,
     History,
+    Past,
     Seen,
     cancels,
     deletes,
@@ -465,7 +466,7 @@ def a_history_is_whole(history: History) -> Iterator[str]:
         is_over = call.verb == "delete" and call.outcome == "returned"
         if not is_over and (call.verb not in PAST or call.outcome != "returned"):
             continue
-        shown = [] if is_over else call.found
+        shown: list[Past] = [] if is_over else call.found
         for seq, id, state in shown:
             if state is not None and states.setdefault(id, state) != state:
                 yield f"{where} shows another state at {seq} than before"
