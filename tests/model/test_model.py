@@ -327,7 +327,7 @@ def test_a_parent_that_forgets_its_children_is_found(monkeypatch: pytest.MonkeyP
         return None
 
     monkeypatch.setattr(cancelling, "cancel_spawned", cancel)
-    found("a thread is stuck: child", first=450)
+    found("a thread is stuck: child", first=770)
 
 
 def test_an_end_that_its_parent_is_not_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +375,7 @@ def test_memory_that_is_read_late_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return before.setdefault((tenant, under), found)
 
     changed(monkeypatch, "scan", scan, MemoryStoreItems)
-    found("was read at version")
+    found("was read at version", first=6)
 
 
 def test_turns_without_a_record_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
