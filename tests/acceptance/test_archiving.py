@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
@@ -20,10 +21,14 @@ from milecastle import (
     append,
     interrupt,
 )
+from milecastle.app.upkeep import retention
+from milecastle.app.upkeep.archiving import archive_thread
 from milecastle.errors import InvalidRequest, NoObjects
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import OffloadingStore, SharedObjects, offload
 from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing import with_store
+from milecastle.views.listing import history_document
 
 ALL = Retention(archive_after=timedelta(0))
 STEPS = 30
@@ -46,6 +51,7 @@ def review(state: Count) -> dict[str, object]:
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OffloadingStore]:
     inner = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
+    setattr(inner, "rollup_after", 4)  # noqa: B010  # threads that wait have something to archive
     yield offload(inner, SharedObjects(f"file://{tmp_path}/objects"))
     inner.close()
 
@@ -122,9 +128,30 @@ def test_a_waiting_thread_keeps_what_its_head_needs(store: OffloadingStore) -> N
     app.invoke({"n": 0}, thread="t")
     head = store.head(ThreadKey("default", "t"))
     assert head is not None
-    archive(store)
+    assert archive(store)
     assert rows(store) == head.seq - head.roll_seq + 1
     assert app.resume("t", answer=True)["ok"] is True
+
+
+def test_a_thread_that_continued_meanwhile_is_not_closed(
+    store: OffloadingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: a checkpoint was appended to a thread that asked by then, and its workers lost
+    it. Fails if the head at which the thread was over is not compared."""
+    app, honest = an_app(store), archive_thread
+    app.invoke({"n": 0}, thread="t")
+    app.resume("t", answer=True)
+
+    def continue_first(*given: Any, **named: Any) -> int:
+        monkeypatch.undo()
+        assert app.invoke({"n": 7}, thread="t").status == "interrupted"
+        later = named["before"] + 3_600_000_000  # by a clock that is an hour ahead
+        return honest(*given, **named | {"before": later})
+
+    monkeypatch.setattr(retention, "archive_thread", continue_first)
+    archive(store)
+    assert next(app.history("t")).source == "interrupt"
+    assert app.resume("t", answer=False)["ok"] is False
 
 
 def test_retention_deletes_archived_checkpoints(store: OffloadingStore) -> None:
@@ -170,6 +197,39 @@ def test_an_archived_thread_is_not_copied_without_objects(store: OffloadingStore
     with pytest.raises(NoObjects, match="objects="):
         CheckpointStore(store.inner).copy_to(CheckpointStore(target), "default")
     assert not any(entry.payload for entry in target.entries(ThreadKey("default", "t")))
+
+
+def test_a_history_without_objects_does_not_end_silently(store: OffloadingStore) -> None:
+    """Was broken: it ended where the archive begins, and a checkpoint below was said not to exist.
+
+    Fails if any of these reads asks only for the rows that there are.
+    """
+    app, key = an_app(store), ThreadKey("default", "t")
+    app.invoke({"n": 0}, thread="t")
+    assert archive(store)
+    archived = list(app.history("t"))[-2]
+    bare = with_store(app, store.inner)
+    rest, left = bare.history("t"), rows(store)
+    assert len(list(islice(rest, left))) == left
+    advice = "objects=.*MILECASTLE_OBJECTS"
+    reads: list[Callable[[], object]] = [
+        lambda: next(rest),
+        lambda: list(CheckpointStore(store.inner).list_history(key)),
+        lambda: CheckpointStore(store.inner).get_by_id(key, archived.id),
+        lambda: bare.state("t", at=archived.seq),
+        lambda: bare.state("t", at=archived.id),
+        lambda: bare.fork("t", at=archived.seq, as_thread="other"),
+        lambda: bare.answers("t"),
+        lambda: history_document(store.inner, key, limit=100, before=archived.seq + 1),
+    ]
+    for read in reads:
+        with pytest.raises(NoObjects, match=advice):
+            read()
+    page = history_document(store.inner, key, limit=100, before=None)
+    assert (len(page.checkpoints), page.next) == (left, page.checkpoints[-1].seq)
+    assert len(list(bare.history("t", limit=left))) == left
+    with pytest.raises(InvalidRequest, match="no checkpoint 99"):
+        bare.state("t", at=99)
 
 
 def test_archiving_needs_object_storage() -> None:

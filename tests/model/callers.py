@@ -9,14 +9,23 @@ from datetime import timedelta
 from inspect import signature
 from random import Random
 from typing import Any, cast
+from zlib import crc32
 
 import psycopg
 
-from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
+from milecastle import (
+    App,
+    CheckpointStore,
+    InvalidRequest,
+    MilecastleError,
+    ResumeRefused,
+    RunInProgress,
+)
 from milecastle.app.runs.calls import IfBusy
 from milecastle.app.upkeep.retention import Retention, apply_retention
 from milecastle.errors import (
     Conflict,
+    Corrupted,
     ExecutionError,
     MemoryChanged,
     RunError,
@@ -24,13 +33,14 @@ from milecastle.errors import (
     Unavailable,
 )
 from milecastle.fleet.bulk import Bulk
+from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.model.message import Message
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
 from tests.model import remembering
 from tests.model.graphs import Settings, State, input_of
-from tests.model.history import Call, History
+from tests.model.history import PAST, Call, History, Past
 
 __all__ = ["Input", "Plan", "perform"]
 
@@ -192,15 +202,80 @@ def recall(tenant: str, under: str) -> Plan:
 def retain(tenant: str, *, failed: bool) -> Plan:
     """Delete what has ended, whatever its age."""
 
-    def act(app: App[State]) -> Any:
-        runner = app.runner
-        threads = runner.threads
-        assert threads is not None
-        rule = Retention(older_than=timedelta(0), failed=failed)
-        now = runner.settings.clock.now()
-        return apply_retention(app.store, threads.codec, tenant, rule, now=now)
+    def act(app: App[State]) -> None:
+        _retain(app, tenant, Retention(older_than=timedelta(0), failed=failed))
 
     return Plan(Call("retain", ThreadKey(tenant, "*")), act)
+
+
+ARCHIVE = Retention(archive_after=timedelta(0))
+
+
+def archive(key: ThreadKey, pick: int | None, keep: int | None = None) -> Plan:
+    """Archive all threads of a tenant, or prune them, and read the history of this one."""
+
+    def act(app: App[State]) -> Any:
+        if keep is None:
+            _retain(app, key.tenant, ARCHIVE)
+        else:
+            _retain(app, key.tenant, Retention(keep_last=keep))
+        return _past(app, key, pick)
+
+    return Plan(Call("archive" if keep is None else "prune", key, mode=f"{keep or ''}"), act)
+
+
+def restore(key: ThreadKey, pick: int | None) -> Plan:
+    """Archive all threads of a tenant, and restore this one."""
+
+    def act(app: App[State]) -> Any:
+        _retain(app, key.tenant, ARCHIVE)
+        CheckpointStore(app.store).restore_thread(key)
+        return _past(app, key, pick)
+
+    return Plan(Call("restore", key), act)
+
+
+def past(key: ThreadKey, pick: int | None, copy: str = "") -> Plan:
+    """Read a history; with ``copy`` also fork a checkpoint to a thread of this name, for a while.
+
+    Only one at which nothing is left to run: workers leave the copy alone.
+    """
+
+    def act(app: App[State]) -> Any:
+        found = _past(app, key, pick)
+        ends = [one for one in app.history(key) if not one.next] if copy else []
+        if ends and pick is not None:
+            chosen, name = ends[pick % len(ends)], ThreadKey(key.tenant, copy)
+            app.fork(key, at=chosen.seq, as_thread=name)
+            found.append((chosen.seq, chosen.id, _digest(app, name, None)))
+            app.delete(name)
+        return found
+
+    return Plan(Call("past", key, mode="fork" if copy else ""), act)
+
+
+def _retain(app: App[State], tenant: str, rule: Retention) -> None:
+    threads, clock = app.runner.threads, app.runner.settings.clock
+    assert threads is not None
+    done = apply_retention(app.store, threads.codec, tenant, rule, now=clock.now(), clock=clock)
+    for error in done.unreadable.values():
+        raise error
+
+
+def _past(app: App[State], key: ThreadKey, pick: int | None) -> list[Past]:
+    """A history, newest first, with the state of one checkpoint, or without ``pick`` of all."""
+    found = list(app.history(key))
+    read = {pick % len(found)} if found and pick is not None else range(len(found))
+    digests = {place: _digest(app, key, _at(found[place])) for place in read}
+    return [(one.seq, one.id, digests.get(place)) for place, one in enumerate(found)]
+
+
+def _at(one: CheckpointMetadata) -> int | str:
+    return one.id if one.seq % 2 else one.seq
+
+
+def _digest(app: App[State], key: ThreadKey, at: int | str | None) -> int:
+    return crc32(repr(sorted(app.state(key, at).state.items())).encode())
 
 
 def bulk(action: Any, tenant: str, status: Any) -> Plan:
@@ -245,6 +320,8 @@ def perform(history: History, plan: Plan, app: App[State]) -> Any:
     except (Conflict, StoreError, RunError) as error:
         call.error = type(error).__name__
         history.end(call, "unknown")
+        if isinstance(error, Corrupted):
+            history.wrong.append(f"{call.verb} of {call.key.thread} found damage: {error}")
         return None
     except MilecastleError as error:
         call.error = f"{type(error).__name__}: {str(error)[:90]}"
@@ -285,7 +362,7 @@ def note_found(call: Call, found: Any) -> None:
         )
     if call.verb == "state" and call.found is not None:
         call.applied = applied(found.state)
-    if call.verb in ("remember", "recall"):
+    if call.verb in ("remember", "recall", *PAST):
         call.found = found
     if call.verb in ("cancel", "delete", "discard"):
         call.found = found

@@ -17,10 +17,12 @@ from milecastle.model.run import RunRecord
 from tests.model.remembering import Shown
 
 __all__ = [
+    "PAST",
     "Call",
     "Effect",
     "History",
     "Outcome",
+    "Past",
     "Seen",
     "cancels",
     "deletes",
@@ -29,6 +31,12 @@ __all__ = [
     "over",
     "reverts",
 ]
+
+PAST = ("past", "archive", "prune", "restore")
+"""Calls that return the history of their thread, read at their end."""
+
+Past = tuple[int, str, int | None]
+"""A checkpoint of a history: its seq, its id, and a digest of its state if that was read."""
 
 Outcome = Literal["open", "returned", "refused", "unknown"]
 
@@ -89,7 +97,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     ``applied`` are the messages in its state, ``ever`` those in any of its checkpoints. Those that
     parallel tasks received end with ``*``; ``mixed`` are their records of another message.
-    ``wrote`` are the writes to memory of the steps of any of its checkpoints.
+    ``wrote`` are the writes to memory of the steps of any of its checkpoints, ``damage`` is what
+    ``verify`` found if the store has an archive.
     """
 
     log: Sequence[str]
@@ -102,6 +111,7 @@ class Seen(msgspec.Struct, frozen=True):
     mixed: Sequence[str] = ()
     unread: Sequence[str] = ()
     wrote: Sequence[str] = ()
+    damage: Sequence[str] = ()
 
 
 class History(msgspec.Struct):

@@ -20,12 +20,13 @@ from typing import Any
 
 from milecastle.app.clock import SystemClock
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.stores.opening import find_store
+from milecastle.stores.opening import find_store, with_objects
 from tests.model.buckets import NotedBuckets
 from tests.model.graphs import GRAPHS, STAGE, World, app_of
 from tests.model.hooks import receiving
+from tests.model.people import ROLLUP_AFTER
 
-__all__ = ["FileWorld"]
+__all__ = ["FileWorld", "open_store"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -73,6 +74,14 @@ def let_clock_jump() -> None:
     signal.signal(signal.SIGUSR1, jump)
 
 
+def open_store(url: str, objects: str | None) -> Any:
+    """A store, perhaps with an archive."""
+    store: Any = find_store(url)
+    if objects:
+        store.rollup_after = ROLLUP_AFTER
+    return with_objects(store, objects)
+
+
 def note_turns(stores: Any, world: World) -> None:
     """Let the buckets of these stores be noted."""
     honest = stores.buckets.fget
@@ -90,7 +99,7 @@ def work(wanted: dict[str, Any]) -> None:
     random.seed()
     let_clock_jump()
     STAGE.world = FileWorld(wanted["folder"])
-    store = find_store(wanted["url"])
+    store = open_store(wanted["url"], wanted["objects"])
     note_turns(type(store), STAGE.world)
     options = WorkerOptions(**wanted["options"])
     shape = {"mails": wanted["mails"], "hooks": wanted["hooks"]}

@@ -6,8 +6,10 @@ after its acknowledgement was lost, a deletion behind which inputs wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
+from zlib import crc32
 
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
@@ -16,13 +18,17 @@ from tests.model import callers
 from tests.model.buckets import TAKE_ACTS, random_buckets
 from tests.model.callers import Input, Plan
 from tests.model.graphs import ACTS, GRAPHS, KIN_ACTS, MAIL_ACTS, TOPICS
-from tests.model.history import Call, History, deletes, over
+from tests.model.history import PAST, Call, History, deletes, over
 from tests.model.remembering import MEMORY_ACTS
 
-__all__ = ["People"]
+__all__ = ["ROLLUP_AFTER", "People"]
 
 BURSTS = ((1.0, None), (2.0, 3.0), (3600.0, 2.0))
 """``quiet`` and ``at_most`` of messages. Nobody waits for an hour of quiet."""
+
+
+ROLLUP_AFTER = 3
+"""With an archive, so that threads that wait have something to archive, too."""
 
 
 class People:
@@ -31,6 +37,8 @@ class People:
     def __init__(self, random: Random, history: History, acts: tuple[str, ...] = ACTS) -> None:
         self.random = random
         self.history = history
+        self.archives = crc32(repr(random.getstate()).encode()) % 4 == 0
+        """Drawn from nothing: histories without an archive are those their seeds gave before."""
         self.mails = random.random() < 0.5
         acts = (*acts, *MAIL_ACTS) if self.mails else acts
         self.has_kin = self.mails and random.random() < 0.5
@@ -84,8 +92,14 @@ class People:
             self.weights["emitted"] = often(2, 4, 8)
         if self.remembers:
             self.weights |= {"remember": often(1, 3), "recall": often(1, 3)}
+        if self.archives:
+            self.weights |= {"archive": often(4, 8), "restore": often(1, 4), "past": often(2, 4)}
+            if not self.mails:  # pruning forgets marks, and where messages were applied
+                self.weights["prune"] = often(0, 2, 4)
         if random.random() < 0.5:
             self._pair()
+        if self.archives:
+            self.threads, self.pace, self.hurry = self.threads[: often(1, 1, 2)], 1.2, 0.8
 
     def _pair(self) -> None:
         """Only two kinds of calls besides inputs, close together, about one or two threads."""
@@ -93,6 +107,10 @@ class People:
         self.weights = {kind: 6 * (kind in kinds) for kind in self.weights} | {"input": 8}
         if self.mails:
             self.weights["send"] += 6
+        if self.archives:
+            beside = ("restore", "delete", "restore" if self.mails else "prune")
+            self.weights["archive"] += 6
+            self.weights[self.random.choice(beside)] += 6
         self.threads = self.threads[: self.random.choice((1, 1, 2))]
         self.acts, self.pace, self.hurry = self.acts[:2], 2.4, 0.8
         self.keyed = self.random.choice((0.0, 0.5, 1.0))
@@ -101,7 +119,7 @@ class People:
         """Many threads, whose nodes take long."""
         self.threads = [ThreadKey("tenant0", f"0t{number}") for number in range(count)]
         self.tenants, self.acts, self.mails = ["tenant0"], ("linger", "plain"), False
-        self.remembers = self.hooks = self.history.hooks = False
+        self.remembers = self.hooks = self.history.hooks = self.archives = False
         self.invokes.clear()
         self.pace = 0.3
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
@@ -243,6 +261,39 @@ class People:
 
     def _recall(self, key: ThreadKey) -> Plan:
         return callers.recall(key.tenant, self.random.choice(("", "own", "own/o1")))
+
+    def _archive(self, key: ThreadKey) -> Plan:
+        return callers.archive(key, self._pick())
+
+    def _restore(self, key: ThreadKey) -> Plan:
+        return callers.restore(key, self._pick())
+
+    def _prune(self, key: ThreadKey) -> Plan:
+        self.history.pruned.add(key.tenant)
+        return callers.archive(key, self._pick(), self.random.choice((1, 2, 5)))
+
+    def _past(self, key: ThreadKey) -> Plan:
+        copy = f"copy{self.name()}" if self.random.random() < 0.3 else ""
+        return callers.past(key, self._pick(), copy)
+
+    def beside(self, call: Call) -> Plan | None:
+        """What somebody else does to a thread while it is archived, restored or pruned."""
+        if call.verb not in PAST[1:] or self.random.random() < 0.3:
+            return None
+        kinds = [kind for kind in (*PAST[1:], "delete") if self.weights.get(kind)]
+        kind = self.random.choice(kinds)
+        plan: Plan = getattr(self, f"_{kind}")(call.key)
+        return plan
+
+    def _pick(self) -> int:
+        return self.random.randrange(1000)
+
+    def last_looks(self, keys: Iterable[ThreadKey]) -> Iterator[Plan]:
+        """At the end: whole histories, before they are archived, after that and restored."""
+        for key in keys if self.archives else ():
+            yield callers.past(key, None)
+            yield callers.archive(key, None)
+            yield callers.restore(key, None)
 
     def _wrong(self, key: ThreadKey) -> Plan:
         return self.random.choice((callers.simple("retry", key), callers.answer(key, self.name())))

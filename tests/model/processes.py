@@ -37,7 +37,7 @@ from tests.model.callers import Input, Plan, perform
 from tests.model.graphs import GRAPHS, LARGE, STAGE, State, app_of
 from tests.model.history import Effect, History, reverts
 from tests.model.hooks import note_told, undelivered
-from tests.model.nursery import FileWorld
+from tests.model.nursery import FileWorld, open_store
 from tests.model.people import People
 from tests.model.proxy import Proxy
 from tests.model.specification import judge
@@ -263,6 +263,7 @@ class _Course:
         self.folder = folder
         self.history = Real(clock=lambda: time.monotonic_ns() // 1000)
         self.people = People(random, self.history)
+        self.objects = f"file://{folder}/objects" if self.people.archives else None
         if self.kind == "postgres" and random.random() < 0.6:
             some = self.people.acts if random.random() < 0.5 else ("plain",)
             self.people.acts = (*some, "pay", "pay")
@@ -309,6 +310,7 @@ class _Course:
         self.workers[name] = pid = self.processes.nursery.start(
             {
                 "url": self.database.url(name),
+                "objects": self.objects,
                 "folder": str(self.folder),
                 "name": name,
                 "interval": 1,
@@ -339,7 +341,7 @@ class _Course:
     def _open_apps(self) -> None:
         """Each caller has a store of its own."""
         self._opened += 1
-        store = find_store(self.database.url(f"c{self._opened}"))
+        store = open_store(self.database.url(f"c{self._opened}"), self.objects)
         self._stores.append(store)
         self._free.put({graph: self._app(graph, store) for graph in GRAPHS})
 
@@ -575,7 +577,8 @@ class _Course:
             for _ in range(random.randint(3, 8)):
                 with self._lock:
                     plan = self._perhaps_in_transaction(self.people.choose())
-                self._futures.append(self.make(plan))
+                    beside = self.people.beside(plan.call)
+                self._futures += [self.make(each) for each in (plan, beside) if each]
                 time.sleep(random.choice((0.0, 0.01, 0.1)))
             self.disturb()
             self.supervise()
@@ -583,7 +586,10 @@ class _Course:
         if self._settle():
             self._ask_again()
             self._settle()
-        for key in (*self._keys(), *self._children()):
+        keys = (*self._keys(), *self._children())
+        for plan in self.people.last_looks(keys):
+            self.make(plan).result(60)
+        for key in keys:
             self._look_at_end(key)
         if self.people.remembers:
             app = self._app(GRAPHS[0], self._stores[0])

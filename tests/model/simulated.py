@@ -28,6 +28,7 @@ from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.limits import ClaimPlace, Limit, Meter, Rooms, Scope, graph_of
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.offloading import SharedObjects, offload
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing import with_store
 from tests.model import callers
@@ -36,7 +37,7 @@ from tests.model.callers import Plan, note_found, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.history import Call, History, reverts
 from tests.model.hooks import note_told, receiving, undelivered
-from tests.model.people import People
+from tests.model.people import ROLLUP_AFTER, People
 from tests.model.specification import judge
 from tests.model.views import look, parent_of, remembered, served, unended
 from tests.simulation.fleet.course import SILENT, Course
@@ -204,6 +205,15 @@ class WholeConnection(Connection):
 class Mailing(Process):
     connects = WholeConnection
 
+    def __init__(self, course: Course, name: str) -> None:
+        super().__init__(course, name)
+        whole = cast("ModelCourse", course).with_objects(self.connection)
+        if whole is not self.connection:
+            own: Any = self.connection
+            own.rollup_after = ROLLUP_AFTER
+            whole.process = self
+            self.connection = whole
+
 
 class Working(Mailing):
     """A process with a worker."""
@@ -257,6 +267,8 @@ class ModelCourse(Course):
         shape = {"mails": self.people.mails, "hooks": self.people.hooks}
         self.apps = _apps(self.interval, **shape)
         self.length = (3, 8) if self.people.hurry else (5, 15)
+        if self.people.archives:
+            self.length = (8, 15)
         self.ticks = random.random() < 0.08 and not self.people.hooks
         if self.ticks:
             self.apps = _apps(self.interval, ticks=True, **shape)
@@ -277,7 +289,13 @@ class ModelCourse(Course):
             self.opened, self.history, lambda: self.timeline.now, self._read_emitted
         )
         self.claims = self.store = watched
-        self.direct = {name: with_store(app, watched) for name, app in self.apps.items()}
+        self.objects = SharedObjects("memory:///", threshold=500)
+        whole = self.with_objects(watched)
+        self.direct = {name: with_store(app, whole) for name, app in self.apps.items()}
+
+    def with_objects(self, store: Any) -> Any:
+        """A store as a process sees it: in a share of the histories with object storage."""
+        return offload(store, self.objects) if self.people.archives else store
 
     def _read_emitted(self, key: ThreadKey) -> None:
         line = self.opened.thread(key)
@@ -409,8 +427,11 @@ class ModelCourse(Course):
         self.timeline.after(pause, self.act)
         if self._under_way < _AT_ONCE:  # a call holds up those in which it happens
             self._under_way += 1
+            plan = self.people.choose()
+            if beside := self.people.beside(plan.call):
+                self.timeline.after(self.random.uniform(0.0, 0.05), partial(self.make, beside))
             try:
-                self.make(self.people.choose())
+                self.make(plan)
             finally:
                 self._under_way -= 1
 
@@ -482,14 +503,18 @@ class ModelCourse(Course):
             for key in people.threads:
                 self._ask_again(key)
             self._settle()
-        for key in (*people.threads, *self.history.children()):
+        keys = (*people.threads, *self.history.children())
+        for plan in people.last_looks(keys):
+            self.make(plan)
+        for key in keys:
             self._look_at_end(key)
         if people.remembers:
             self.history.memory = remembered(self.direct[GRAPHS[0]], people.tenants)
         if self.ticks:
             self._check_ticks()
         if self.is_served and self.history.final:
-            apps = [with_store(app, self.opened) for app in self.direct.values()]
+            opened = self.with_objects(self.opened)
+            apps = [with_store(app, opened) for app in self.direct.values()]
             served(apps, self.history.final)
 
     def _check_ticks(self) -> None:

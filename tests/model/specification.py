@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from milecastle.model.keys import ThreadKey
 from tests.model.history import (
+    PAST,
     Call,
     History,
+    Past,
     Seen,
     cancels,
     deletes,
@@ -444,6 +447,47 @@ def emitted_values_are_whole(history: History) -> Iterator[str]:
                 yield f"{call.key.thread} shows another value of {place} at {offset} than before"
 
 
+# ---- history
+
+
+def a_history_is_whole(history: History) -> Iterator[str]:
+    """It has no gap, begins with the first entry unless somebody pruned, and shows each state as
+    it was; what was pruned or deleted does not come back. ``verify`` finds nothing.
+    """
+    states: dict[str, int] = {}
+    known: dict[ThreadKey, dict[str, int]] = defaultdict(dict)
+    gone: dict[str, int] = {}
+    for call in sorted(history.calls, key=lambda call: call.ended):
+        where = f"the history of {call.key.thread}"
+        near = [each for each in history.of(call.key) if deletes(each) and _overlap(call, each)]
+        is_pruned = call.key.tenant in history.pruned
+        if call.verb in PAST and call.outcome == "refused" and not near and not is_pruned:
+            yield f"{where} was refused: {call.error}"
+        is_over = call.verb == "delete" and call.outcome == "returned"
+        if not is_over and (call.verb not in PAST or call.outcome != "returned"):
+            continue
+        shown: list[Past] = [] if is_over else call.found
+        for seq, id, state in shown:
+            if state is not None and states.setdefault(id, state) != state:
+                yield f"{where} shows another state at {seq} than before"
+            if gone.get(id, call.began) < call.began:
+                yield f"{where} shows {seq} again, which was gone"
+        seqs = [seq for seq, *_ in shown if call.mode != "fork"]
+        if not near and [one - two for one, two in pairwise(seqs)] != [1] * len(seqs[1:]):
+            yield f"{where} has a gap: {seqs}"
+        if not near and not is_pruned and seqs and seqs[-1] != 1:
+            yield f"{where} ends at {seqs[-1]}"
+        ids = {id for _, id, _ in shown}
+        for id in ids:
+            known[call.key].setdefault(id, call.ended)
+        for id, since in known[call.key].items():
+            if id not in ids and since < call.began:
+                gone.setdefault(id, call.ended)
+    for key, seen in history.final.items():
+        for text in seen.damage:
+            yield f"verify of {key.thread}: {text}"
+
+
 # ---- views
 
 
@@ -504,6 +548,7 @@ RULES: Sequence[Callable[[History], Iterator[str]]] = (
     a_living_worker_keeps_its_run,
     a_child_is_started_once,
     emitted_values_are_whole,
+    a_history_is_whole,
     *SHARED_RULES,
     views_agree,
     applied_inputs_stay_applied,

@@ -36,6 +36,9 @@ from milecastle.stores.memory.claims import Claims
 from milecastle.stores.memory.items import MemoryStoreItems, StoredItems
 from milecastle.stores.memory.messages import Messages
 from milecastle.stores.memory.store import MemoryMailbox
+from milecastle.stores.offloading.archive import ObjectArchive
+from milecastle.stores.offloading.objects import object_path
+from milecastle.stores.offloading.segments import SegmentSpan
 from tests.model import simulated
 from tests.model.__main__ import main
 from tests.model.claiming import claim_history
@@ -324,7 +327,7 @@ def test_a_parent_that_forgets_its_children_is_found(monkeypatch: pytest.MonkeyP
         return None
 
     monkeypatch.setattr(cancelling, "cancel_spawned", cancel)
-    found("a thread is stuck: child", first=450)
+    found("a thread is stuck: child", first=770)
 
 
 def test_an_end_that_its_parent_is_not_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +375,7 @@ def test_memory_that_is_read_late_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return before.setdefault((tenant, under), found)
 
     changed(monkeypatch, "scan", scan, MemoryStoreItems)
-    found("was read at version")
+    found("was read at version", first=6)
 
 
 def test_turns_without_a_record_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,3 +409,36 @@ def test_a_notice_that_is_lost_with_its_worker_is_found(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(starting, "settle", settle)
     found("was not delivered", first=100)
+
+
+def test_an_archiver_that_writes_the_segment_last_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(honest: Any, key: ThreadKey, entries: Any) -> SegmentSpan:
+        archive: Any = honest.args[0]
+        span: SegmentSpan = honest(key, entries)
+        path, folder = object_path(key.tenant, span.name), archive._objects.folder
+        archive.late = path, folder.read(path)
+        folder.remove(path)
+        return span
+
+    def put(honest: Any, *given: Any) -> int:
+        archive: Any = honest.args[0]
+        count: int = honest(*given)  # removes the rows
+        archive._objects.folder.create(*archive.late)
+        return count
+
+    changed(monkeypatch, "_write", write, ObjectArchive)
+    changed(monkeypatch, "_put", put, ObjectArchive)
+    found("is missing")
+
+
+def test_a_store_that_does_not_compare_the_oldest_row_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def prune(honest: Any, key: ThreadKey, **named: Any) -> int:
+        count: int = honest(key, **named | {"oldest": None})
+        return count
+
+    changed(monkeypatch, "prune", prune)
+    found("raised NoObjects", first=150)

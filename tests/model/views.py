@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from milecastle import App
+from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.model.children import Parent
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
@@ -25,7 +26,7 @@ __all__ = ["look", "parent_of", "remembered", "served", "unended"]
 
 def look(app: App[State], store: Any, key: ThreadKey, *, reverted: bool) -> Seen:
     """A thread as the library shows it; ``reverted`` if a run may have been taken back."""
-    found = app.state(key)
+    found, archives = app.state(key), app.store.archive is not None
     info = store.thread(key)
     listed = {one.key: one.status for one in app.threads(tenant=key.tenant)}
     runs = list(store.runs(key))
@@ -39,6 +40,7 @@ def look(app: App[State], store: Any, key: ThreadKey, *, reverted: bool) -> Seen
         applied=applied(found.state),
         ever=tuple(name for state in states for name in applied(state)),
         unread=names_of(app.mailbox(key)),
+        damage=[str(one) for one in verify_thread(app.store, key).findings] if archives else (),
         wrote=[*{text: None for state in states for text in state.get("wrote", [])}],
         runs=runs,
         waiting=[one.mark for one in waiting_inputs(store, key)],

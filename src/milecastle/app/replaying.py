@@ -14,6 +14,7 @@ import msgspec
 from milecastle.app.runner import Runner
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.planned import PlannedRun
+from milecastle.app.threads.archived import whole_history
 from milecastle.app.threads.log import Threads
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.effects import Evaluate
@@ -65,7 +66,7 @@ def replay_thread(
 
 def _replay_flow(runner: Runner[Any], threads: Threads, key: ThreadKey) -> Replay:
     head, _ = threads.existing(key)
-    history = list(threads.store.history(key))
+    history = list(whole_history(threads.store, key))
     open_entries = (entry for entry in history if entry.next)
     at = next(open_entries, history[-1])
     position = head if at.seq == head.seq else threads.existing(key, at.seq)[0]
@@ -133,7 +134,7 @@ def _replay_graph(
 ) -> Replay:
     run_id, steps = threads.existing(key)[1].run_id, 0
     kept: set[str | None] = set()
-    for entry in reversed(list(threads.store.history(key))):
+    for entry in reversed(list(whole_history(threads.store, key))):
         is_called = entry.parent_id in kept and called.issuperset(entry.nodes)
         kept.add(entry.id)
         if entry.source != "step" or not (is_called or _is_known(runner, entry)):

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from milecastle.app.threads.archived import readable_history, refuse_archived
 from milecastle.app.threads.children import children_of, every_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
@@ -141,6 +142,7 @@ def _checkpoint(store: Store, key: ThreadKey, at: str) -> CheckpointAddress:
         entry = next(iter(store.history(key, limit=1, before=seq + 1)), None)
         if entry is not None and entry.seq == seq:
             return CheckpointAddress(key, seq)
+        refuse_archived(store, key, seq)
         raise InvalidRequest(
             f"thread '{key.thread}' has no checkpoint {seq}: "
             f"`{command_text('history', key.thread)}` lists them"
@@ -152,7 +154,8 @@ def _by_id(store: Store, key: ThreadKey, text: str) -> CheckpointAddress:
     seq = store.locate(key, text)
     if seq is not None:
         return CheckpointAddress(key, seq)
-    found = [entry for entry in store.history(key) if entry.id.startswith(text)]
+    entries, missing = readable_history(store, key, limit=None)
+    found = [entry for entry in entries if entry.id.startswith(text)]
     if len(found) == 1 and len(text) >= _SHORTEST:
         return CheckpointAddress(key, found[0].seq)
     if found:
@@ -160,7 +163,7 @@ def _by_id(store: Store, key: ThreadKey, text: str) -> CheckpointAddress:
             f"{len(found)} checkpoints of '{key.thread}' begin with '{text}': "
             "type more of the id, or use the seq"
         )
-    raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {text}")
+    raise missing or InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {text}")
 
 
 def find_run(store: StoreReader, key: ThreadKey, text: str) -> RunRecord:

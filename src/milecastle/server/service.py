@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from milecastle.app.application import App
 from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.threads.archived import refuse_archived
 from milecastle.app.with_store import on_one_store
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
@@ -180,6 +181,8 @@ class Service:
         if found is None:
             if at is None:
                 raise Refused(NO_THREAD, 404, "there is no such thread")
+            if seq is not None and seq > 0:
+                refuse_archived(self.store, key, seq)
             raise Refused(NOT_FOUND, 404, "there is no such checkpoint")
         return found
 

@@ -114,7 +114,7 @@ def _whole(service: Service, key: ThreadKey, query: WholeStateQuery) -> Any:
     "read",
     query=HistoryQuery,
     answers={200: HistoryDocument},
-    problems=(404,),
+    problems=(404, 409),
 )
 def history(request: ApiRequest) -> Reply:
     """List a thread's checkpoints, newest first."""

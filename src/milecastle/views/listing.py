@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 import msgspec.structs
 
 from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.archived import readable_history
 from milecastle.app.threads.children import every_thread, is_child, own_threads
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
@@ -170,9 +171,12 @@ def _is_found(info: ThreadInfo, graph: str | None) -> bool:
 def history_document(
     store: StoreReader, key: ThreadKey, *, limit: int, before: int | None
 ) -> HistoryDocument:
-    entries = store.history(key, limit=limit, before=before)
+    entries, missing = readable_history(store, key, limit=limit, before=before)
+    if missing and not entries:
+        raise missing
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
-    next = lines[-1].seq if len(lines) == limit and lines[-1].parent_id else None
+    has_more = missing is not None or (len(lines) == limit and lines[-1].parent_id)
+    next = lines[-1].seq if has_more else None
     return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines, next=next)
 
 

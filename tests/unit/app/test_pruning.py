@@ -110,10 +110,12 @@ def test_thread_deleted_before_its_history_is_read_has_nothing_to_prune() -> Non
     assert prune_thread(store, codec, KEY, keep_last=3) == 0
 
 
+@pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_pruning_keeps_where_an_input_that_waits_starts(when: str) -> None:
+def test_pruning_keeps_where_an_input_that_waits_starts(when: str, *, is_first: bool) -> None:
     """It starts from before the cancelled one. Was pruned, and then no input ever started. Fails if
-    the cut does not look at the inputs that wait (before the cancellation, or after it).
+    the cut does not look at the inputs that wait (before the cancellation, or after it), or if the
+    cancelled input, which shows that it was the thread's first, is pruned.
     """
 
     def ask(state: State) -> dict[str, Any]:
@@ -130,11 +132,12 @@ def test_pruning_keeps_where_an_input_that_waits_starts(when: str) -> None:
     graph.add_node("ask", ask)
     graph.add_edges(START, *names, "ask", END)
     app = graph.compile(store=store)
-    app.submit({"n": 1, "log": []}, "t")
+    if not is_first:
+        app.submit({"n": 1, "log": []}, "t")
+        work(app)
+    app.submit({"n": 0, "log": []}, "t")
     work(app)
-    app.submit({"n": 0}, "t")
-    work(app)
-    app.submit({"n": 3}, "t", if_busy="queue")
+    app.submit({"n": 3, "log": []}, "t", if_busy="queue")
     codec = log_codec_for(app.graph)
     if when == "before":
         prune_thread(store, codec, KEY, keep_last=1)

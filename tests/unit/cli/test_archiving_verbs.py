@@ -31,3 +31,19 @@ def test_archiving_without_object_storage_is_refused(desk: Desk) -> None:
     desk.start()
     assert "MILECASTLE_OBJECTS" in desk.err("gc", "--archive", "30d", code=2)
     assert "MILECASTLE_OBJECTS" in desk.err("restore", "demo", code=2)
+
+
+def test_history_without_objects_says_what_is_missing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: the list ended where the archive begins. Fails if a reader ends silently."""
+    desk.start()
+    desk.call("resume", "demo", "--app", "demo:app")
+    with monkeypatch.context() as patched:
+        patched.setenv("MILECASTLE_OBJECTS", f"file://{desk.folder}/objects")
+        desk.call("gc", "--archive", "0s")
+    listed = desk.call("history", "demo")
+    assert "archived" in listed.stdout
+    assert "MILECASTLE_OBJECTS" in listed.stderr
+    for place in ("demo@1", "demo@0199"):
+        assert "MILECASTLE_OBJECTS" in desk.call("show", place, code=1).stderr

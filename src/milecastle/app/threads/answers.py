@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from milecastle.app.threads.archived import whole_history
 from milecastle.app.threads.log import Threads
 from milecastle.engine.reserved_channels import ANSWERED_BY, ANSWERS, BEGAN, TIMED_OUT
 from milecastle.model.actor import Actor, AnswerRecord
@@ -12,7 +13,7 @@ from milecastle.model.reducers import SET
 
 
 def answers_of(threads: Threads, key: ThreadKey) -> Iterator[AnswerRecord]:
-    return answers_in(threads, key, reversed(list(threads.store.history(key))))
+    return answers_in(threads, key, reversed(list(whole_history(threads.store, key))))
 
 
 def answers_in(

@@ -13,6 +13,7 @@ import msgspec
 
 from milecastle.app.clock import SystemClock
 from milecastle.app.environment import describe_environment
+from milecastle.app.threads.archived import refuse_archived, whole_history
 from milecastle.app.threads.children import delete_with_children
 from milecastle.app.threads.closing import close_children, supersede_running
 from milecastle.app.threads.pruning import prune_thread
@@ -119,6 +120,8 @@ class GraphlessLog:
     def get_by_id(self, key: ThreadKey, checkpoint_id: str) -> Checkpoint[State] | None:
         """A checkpoint in this thread, or ``None``."""
         seq = self.store.locate(key, checkpoint_id)
+        if seq is None:
+            refuse_archived(self.store, key)
         return None if seq is None else self._get(key, seq)
 
     def list_history(
@@ -126,7 +129,7 @@ class GraphlessLog:
     ) -> Iterator[CheckpointMetadata]:
         """The thread's checkpoints, newest first. No state is decoded."""
         self._refuse_reserved(key.tenant)
-        for entry in self.store.history(key, limit=limit):
+        for entry in whole_history(self.store, key, limit=limit):
             yield CheckpointMetadata.of(key, entry)
 
     def update_state(self, key: ThreadKey, parent_id: str, *, new_state: Mapping[str, Any]) -> str:

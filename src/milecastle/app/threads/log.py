@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 import msgspec.structs
 
+from milecastle.app.threads.archived import refuse_archived, whole_history
 from milecastle.app.threads.closing import close_children, supersede_running
 from milecastle.app.threads.compatibility import judge_compatibility
 from milecastle.app.threads.tagging import tags_at
@@ -201,7 +202,7 @@ class Threads:
         return record
 
     def history(self, key: ThreadKey, limit: int | None) -> Iterator[CheckpointMetadata]:
-        for entry in self.store.history(key, limit=limit):
+        for entry in whole_history(self.store, key, limit=limit):
             yield CheckpointMetadata.of(key, entry)
 
     def refuse_foreign(self, record: RunRecord | None) -> None:
@@ -339,10 +340,13 @@ class Threads:
         return self._commit(journal, standing, "fork", note)
 
     def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Chain]:
-        chain = self.store.read(key, self._seq(key, at))
+        seq = self._seq(key, at)
+        chain = self.store.read(key, seq)
         if chain is None:
             if self.store.head(key) is None:
                 raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
+            if seq is not None and seq > 0:
+                refuse_archived(self.store, key, seq)
             raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {at}")
         return self.for_thread(key, chain), chain
 
@@ -380,5 +384,6 @@ class Threads:
             return at
         seq = self.store.locate(key, at)
         if seq is None:
+            refuse_archived(self.store, key)
             raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {at}")
         return seq

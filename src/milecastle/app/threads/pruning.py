@@ -67,7 +67,10 @@ def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_la
 
 
 def _next_start(store: Store, key: ThreadKey, head: Entry) -> int | None:
-    """The seq from which the next input starts if this run ends by being cancelled."""
+    """The seq from which the next input starts if this run ends by being cancelled.
+
+    1 if the run is that of the first input: the entry of that input says so.
+    """
     info = store.thread(key)
     if info is None or not (head.next or head.route):
         return None
@@ -77,7 +80,7 @@ def _next_start(store: Store, key: ThreadKey, head: Entry) -> int | None:
         base = before_input(store, key, head)
     except InvalidRequest:  # it was cut before inputs waited
         return None
-    return base.entries[-1].seq if base else None
+    return base.entries[-1].seq if base else 1
 
 
 def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:

@@ -42,12 +42,12 @@ def require_archive(store: Store) -> Archive:
 
 
 def archive_thread(
-    store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, *, before: int, is_over: bool
+    store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, *, before: int, over: str
 ) -> int:
     """Archive checkpoints created before a time; return how many.
 
-    ``is_over``: the thread has completed, and waits for nothing. It is archived up to its head if
-    that is old enough.
+    ``over``: the id of the head at which the thread had completed, and waited for nothing. It is
+    archived up to that if it is old enough, and still the head.
 
     Raises:
         Conflict: it was written to meanwhile.
@@ -56,7 +56,7 @@ def archive_thread(
     head, oldest = store.head(key), archive.oldest(key)
     if head is None or oldest is None or oldest.seq == head.seq:
         return 0
-    whole = _is_whole(head, before, is_over)
+    whole = _is_whole(head, before, over)
     if whole and head.roll_seq != head.seq:
         head = _closed(store, codec, clock, key, head)
     cut = _cut(store, key, head, oldest.seq, before, whole=whole)
@@ -67,17 +67,17 @@ def archive_thread(
     return moved
 
 
-def count_archivable(store: Store, key: ThreadKey, *, before: int, is_over: bool) -> int:
+def count_archivable(store: Store, key: ThreadKey, *, before: int, over: str) -> int:
     """How many checkpoints ``archive_thread`` would archive."""
     head, oldest = store.head(key), require_archive(store).oldest(key)
     if head is None or oldest is None:
         return 0
-    whole = _is_whole(head, before, is_over)
+    whole = _is_whole(head, before, over)
     return max(0, _cut(store, key, head, oldest.seq, before, whole=whole) - oldest.seq)
 
 
-def _is_whole(head: Entry, before: int, is_over: bool) -> bool:
-    return is_over and bool(head.fingerprint) and head.created_at < before
+def _is_whole(head: Entry, before: int, over: str) -> bool:
+    return head.id == over and bool(head.fingerprint) and head.created_at < before
 
 
 def _cut(

@@ -210,25 +210,29 @@ class _Sweep:
         )
 
     def _archive(self, key: ThreadKey, before: int) -> None:
-        store, is_over = self._store, self._has_completed(key)
+        store, over = self._store, self._completed_at(key)
         if self._dry_run:
-            self._archived += count_archivable(store, key, before=before, is_over=is_over)
+            self._archived += count_archivable(store, key, before=before, over=over)
             return
         try:
             self._archived += archive_thread(
-                store, self._codec, self._clock, key, before=before, is_over=is_over
+                store, self._codec, self._clock, key, before=before, over=over
             )
         except Conflict:
             self._busy.append(key.thread)
 
-    def _has_completed(self, key: ThreadKey) -> bool:
-        """True if nothing is left to run, in the thread and in the one it is a subgraph of."""
+    def _completed_at(self, key: ThreadKey) -> str:
+        """Id of the head if nothing is left to run, in the thread and in that of its parent.
+
+        The head is read first: whatever happens from then on moves it.
+        """
         head, info = self._store.head(key), self._store.thread(key)
         if head is None or info is None or head.next or head.route:
-            return False
+            return ""
         root = self._store.thread(root_of(key)) if is_child(key) else info
         is_awaited = root is not None and root.status != "completed"
-        return info.status == "completed" and self._is_over(head, info) and not is_awaited
+        is_over = info.status == "completed" and self._is_over(head, info) and not is_awaited
+        return head.id if is_over else ""
 
     def _find_end(self, key: ThreadKey) -> tuple[int, str | None] | None:
         """A thread's head to delete: it has ended, and nothing has happened to it since.

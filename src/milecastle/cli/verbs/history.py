@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import click
 
+from milecastle.app.threads.archived import readable_history
 from milecastle.cli.addressing import find_thread, has_thread
 from milecastle.cli.completing import complete_threads
+from milecastle.cli.printing import say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb, workspace_option
 from milecastle.model.checkpoint import CheckpointMetadata
@@ -33,7 +35,7 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
     if store is None:
         raise no_thread(session, thread)
     key = find_thread(store, session.tenant, thread)
-    entries = session.listed(store, key).history(key, limit=limit)
+    entries, missing = readable_history(session.listed(store, key), key, limit=limit)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
     by_id = {line.id: line.seq for line in lines}
     rows = [
@@ -52,3 +54,5 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
     document = HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
     head = ["SEQ", "SOURCE", "NODES", "NEXT", "PARENT", "TIME", "ID", "NOTE"]
     session.report_table(document, head, rows)
+    if missing:
+        say(str(missing))

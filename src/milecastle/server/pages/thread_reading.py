@@ -14,6 +14,7 @@ import msgspec
 
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.threads.reading import running_now
+from milecastle.codec.envelope import names_archive
 from milecastle.errors import CodecError
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
@@ -162,7 +163,8 @@ def _edited(
 def _first(service: Service, key: ThreadKey) -> int:
     found = list(service.store.history(key, before=2, limit=1))
     oldest = found or service.store.entries(key, limit=1)
-    return oldest[0].seq if oldest else 1
+    is_archived = bool(oldest) and names_archive(oldest[0].payload)  # and cannot be read here
+    return oldest[0].seq if oldest and not is_archived else 1
 
 
 def is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
