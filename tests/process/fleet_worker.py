@@ -27,7 +27,7 @@ from milecastle.engine import journal
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.received import Received
 from milecastle.engine.task_port import RunTaskPort
-from milecastle.fleet import claimer, heartbeat, segments, worker
+from milecastle.fleet import claimer, heartbeat, run_segments, worker
 from milecastle.fleet.schedules import ScheduleRun, Schedules
 from milecastle.model.limit_key import NO_KEY
 from milecastle.model.message import Message
@@ -210,9 +210,9 @@ def with_early_consuming() -> None:
 
 def notifies_after_the_commit() -> None:
     """A run's commit leaves no notice: its worker notifies the hooks a moment after it."""
-    honest: Any = vars(segments.Segments)["_ended"]
+    honest: Any = vars(run_segments.Segments)["_ended"]
 
-    def ended(self: segments.Segments, segment: segments.ClaimedThread, task: Any) -> None:
+    def ended(self: run_segments.Segments, segment: run_segments.ClaimedThread, task: Any) -> None:
         threads, info = segment.runner.threads, vars(self)["_context"].store.thread(segment.key)
         if threads is not None and info is not None and (event := event_of(info)):
             notice = Notice(event, info.run_id, 1)
@@ -223,7 +223,7 @@ def notifies_after_the_commit() -> None:
         return info
 
     setattr(journal, "with_notices", without_notices)  # noqa: B010 - it is not exported
-    setattr(segments.Segments, "_ended", ended)  # noqa: B010 - a method is not assigned
+    setattr(run_segments.Segments, "_ended", ended)  # noqa: B010 - a method is not assigned
 
 
 def counts_no_keys() -> None:

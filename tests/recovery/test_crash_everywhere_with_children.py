@@ -59,7 +59,7 @@ class CrashingWorkers:
         assert all(topic.startswith("__child ") for topic in topics)
         with self._patch.context() as patched:
             patched.setattr(cancelling, "Batch", _crash)  # the message is sent, and not cleared
-            patched.setattr("milecastle.fleet.segments.Segments._refuse", _keep)
+            patched.setattr("milecastle.fleet.run_segments.Segments._refuse", _keep)
             asyncio.run(Worker([self._child], QUICK).run_until_idle())
         asyncio.run(Worker([self._child], QUICK).run_until_idle())
         return []

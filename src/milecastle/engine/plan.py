@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from milecastle.codec.deltas import LogCodec, Operations
-from milecastle.engine.guard import Guard
+from milecastle.engine.cycles import Guard
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.engine.received import ReadUnread

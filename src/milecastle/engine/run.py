@@ -39,10 +39,10 @@ from milecastle.engine.effects import (
     StartTasks,
     Stopped,
 )
+from milecastle.engine.memory_conflicts import REPEATS, BeforeCommit
 from milecastle.engine.pauses import FlowStopped, Paused, Released
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.remembering import Writes
-from milecastle.engine.repeating import REPEATS, BeforeCommit
 from milecastle.engine.reserved_channels import ANSWERED_BY, ANSWERS, SENDS, TIMED_OUT, WAITS
 from milecastle.engine.run_state import RunState
 from milecastle.engine.saving import Saver

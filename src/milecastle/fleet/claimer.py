@@ -21,7 +21,7 @@ from time import monotonic
 
 from milecastle.errors import StoreError
 from milecastle.fleet.context import WorkerContext
-from milecastle.fleet.segments import ClaimedThread, Segments
+from milecastle.fleet.run_segments import ClaimedThread, Segments
 from milecastle.model.keys import ThreadKey, is_delivery
 from milecastle.ports.claims import one_cell
 from milecastle.ports.limits import graph_of

@@ -28,8 +28,8 @@ from milecastle.fleet.context import WorkerContext, WorkerOptions
 from milecastle.fleet.deliveries import delivering
 from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.long_nodes import LongNodes
+from milecastle.fleet.run_segments import Segments
 from milecastle.fleet.schedules import Schedules
-from milecastle.fleet.segments import Segments
 from milecastle.ports.notifying import Listening
 from milecastle.ports.store import WritesRefused
 from milecastle.ports.workers import WorkerInfo

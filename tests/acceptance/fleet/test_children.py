@@ -336,8 +336,8 @@ def test_a_writer_that_replaces_a_row_sends_its_notification_first(
     app.submit(order(), "order")
     work(app)
     with monkeypatch.context() as patched:
-        patched.setattr("milecastle.fleet.segments.settle_thread", _crash)
-        patched.setattr("milecastle.fleet.segments.Segments._refuse", _leave_it)
+        patched.setattr("milecastle.fleet.run_segments.settle_thread", _crash)
+        patched.setattr("milecastle.fleet.run_segments.Segments._refuse", _leave_it)
         work(child)
     [name] = [name for name in rows(store) if name != "order"]
     assert OUTSTANDING in rows(store)[name].waiting_topics

@@ -58,7 +58,6 @@ from milecastle.ports.store import (
 from milecastle.stores.offloading.archive import ObjectArchive, spans_in
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
-from milecastle.stores.offloading.ownership import Ownership
 from milecastle.stores.offloading.payloads import (
     ObjectReference,
     restore,
@@ -66,6 +65,7 @@ from milecastle.stores.offloading.payloads import (
     without_archive,
     without_files,
 )
+from milecastle.stores.offloading.prefix_owner import Ownership
 from milecastle.stores.offloading.segments import SegmentSpan
 from milecastle.stores.offloading.writing import PayloadRow, PayloadWriter
 from milecastle.stores.wrapping import ForwardingStore

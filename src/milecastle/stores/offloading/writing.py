@@ -14,8 +14,8 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.offloading.files import ensure
 from milecastle.stores.offloading.objects import SharedObjects
-from milecastle.stores.offloading.ownership import Ownership
 from milecastle.stores.offloading.payloads import SEALED, put_together, take_apart, without_files
+from milecastle.stores.offloading.prefix_owner import Ownership
 
 PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
 

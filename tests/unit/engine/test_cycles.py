@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milecastle import CycleDetected, ExecutionConfig, MaxStepsExceeded
-from milecastle.engine.guard import Guard
+from milecastle.engine.cycles import Guard
 
 
 def enter(guard: Guard, *names: str) -> None:
