@@ -14,6 +14,7 @@ import selectors
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal
@@ -23,7 +24,7 @@ import pytest
 from tests.seeds import first_seed
 
 CHUNK = 8
-"""How many neighbouring tests a process takes at once: they share fixtures and modules."""
+"""How many neighbouring tests a process takes at once, if they do not share a fixture."""
 WIDTH = 4
 WRITE = os.write
 """A test may replace that of the module."""
@@ -73,18 +74,26 @@ class Round:
     def __init__(self, session: pytest.Session, left: Sequence[int]) -> None:
         self._session = session
         self._left = dict.fromkeys(left)
-        self._chunks = self._in_turn([left[at : at + CHUNK] for at in range(0, len(left), CHUNK)])
+        self._chunks = self._in_turn(left)
         self._running: dict[int, int] = {}
 
-    def _in_turn(self, chunks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    def _in_turn(self, left: Sequence[int]) -> list[Sequence[int]]:
         """Let folders take turns: tests that wait then run beside those that compute."""
         folders: dict[Path, list[Sequence[int]]] = defaultdict(list)
-        for chunk in chunks:
-            folders[self._session.items[chunk[0]].path.parent].append(chunk)
+        for path, module in groupby(left, lambda at: self._session.items[at].path):
+            tests = list(module)
+            size = len(tests) if any(map(self._shares, tests)) else CHUNK
+            folders[path.parent] += [tests[at : at + size] for at in range(0, len(tests), size)]
         shares = [
             (at / len(some), chunk) for some in folders.values() for at, chunk in enumerate(some)
         ]
         return [chunk for _, chunk in sorted(shares)]
+
+    def _shares(self, at: int) -> bool:
+        """True if a test uses a fixture of its module, as a browser and its server are."""
+        info: Any = vars(self._session.items[at])["_fixtureinfo"]
+        used = [defined[-1] for defined in info.name2fixturedefs.values()]
+        return any(fixture.scope == "module" for fixture in used)
 
     def run(self, processes: int) -> list[int]:
         """Return what is left: nothing, unless a process died."""

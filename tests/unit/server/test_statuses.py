@@ -6,19 +6,21 @@ Those that hold for many routes are in ``test_routes.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import jwt
 import pytest
 
-from milecastle import App, Keyring
+from milecastle import App, CheckpointStore, Keyring, Retention
 from milecastle.server.access import Access
 from milecastle.server.application import Application
 from milecastle.server.oidc.issuer import Issuer
 from milecastle.server.oidc.settings import Oidc
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
+from milecastle.stores.offloading import SharedObjects, offload
 from tests.oidc_issuer import rsa_key
 from tests.unit.server.calling import Api, Trip, build, trip
 
@@ -181,6 +183,16 @@ def _(api: Api) -> httpx.Response:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("milecastle.ports.mailbox.MOST_UNREAD", 0)
         return api.ask("POST", MESSAGES, json={"value": 1})
+
+
+@recipe(f"GET {THREAD}/history", 409)
+def _(api: Api) -> httpx.Response:
+    """Its older checkpoints are archived, and the store of the server has no object storage."""
+    api.run("t", 1)
+    store = offload(api.app.store, SharedObjects("memory:///"))
+    CheckpointStore(store).apply_retention("default", Retention(archive_after=timedelta(0)))
+    newest = api.ask("GET", "/v1/threads/t/history").json()
+    return api.ask("GET", f"/v1/threads/t/history?before={newest['next']}")
 
 
 @recipe("GET /v1/jobs/{job}", 409)
