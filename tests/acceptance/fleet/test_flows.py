@@ -20,6 +20,7 @@ from milecastle import (
     StateGraph,
     ThreadKey,
     Worker,
+    WorkerOptions,
     current,
     flow,
     interrupt,
@@ -34,8 +35,8 @@ from milecastle.stores.offloading.store import OffloadingStore
 from milecastle.stores.sqlite.store import SqliteStore
 
 
-def work(*apps: App[Any]) -> None:
-    asyncio.run(Worker(list(apps)).run_until_idle())
+def work(*apps: App[Any], adopt_after: float | None = 1.0) -> None:
+    asyncio.run(Worker(list(apps), WorkerOptions(adopt_after=adopt_after)).run_until_idle())
 
 
 async def double(number: int) -> int:
@@ -227,7 +228,7 @@ def test_an_update_and_another_version(tmp_path: Path) -> None:
     first, second = one.compile(store=store), two.compile(store=store)
     first.submit({}, thread="one")
     second.submit({}, thread="two")
-    work(second)
+    work(second, adopt_after=None)
     assert first.state("one").status == "queued"
     work(first)
 
