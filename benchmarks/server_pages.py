@@ -48,8 +48,9 @@ _TOKEN = "benchmark" * 4
 _INSERT = """
 INSERT INTO threads (
     id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, waiting_topics, messages, unread, sum, changed
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    wake_at, questions, lane, due_at, worker, rank, waiting_topics, limit_key, messages, unread,
+    sum, changed
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 """Lines of threads, many at once: a commit for each would take minutes."""
 _INSERT_RUN = """
@@ -197,7 +198,7 @@ def _list(store: SqliteStore, threads: int) -> tuple[App[Count], tuple[str, ...]
     with closing(sqlite3.connect(store.path)) as connection, connection:
         connection.executemany(_INSERT, (_row(number) for number in range(1, threads + 1)))
     middle = f"{threads // 2:08}"
-    return app, ("/threads", "/threads?status=failed", f"/threads?after={middle}")
+    return app, ("/threads", "/threads?status=failed", f"/threads?sort=name&after={middle}")
 
 
 def _row(number: int, failed: bool | None = None) -> tuple[Any, ...]:

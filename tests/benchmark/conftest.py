@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-QUICK = ("test_command_line.py", "test_scale_simulation.py")
+QUICK = ("test_command_line.py", "test_scale_simulation.py", "test_server_pages.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
