@@ -171,7 +171,7 @@ class _FlowGraph(StateGraph[Any]):
         self, name: str, function: Callable[..., Any], version: str, types: tuple[Any, ...]
     ) -> None:
         """Add the only node; ``types`` are its calls'."""
-        goto = (name,)  # by continue_as_new()
+        goto = (name,)  # by again()
         self._add_node(
             name, function, version=version, retry=None, timeout=None, goto=goto, flow=True
         )
